@@ -1,0 +1,251 @@
+//! Token bucket and leaky bucket: one instant of state.
+//!
+//! GCRA, the generic cell rate algorithm: instead of counting tokens, keep the
+//! instant at which the bucket will be full again. Its distance from now is
+//! the debt; every unit adds `window / limit` to it.
+//!
+//! That fraction is kept exactly: a debt is whole microseconds and a rest in
+//! `1/limit` of one, and a unit is `window / limit` in the same two parts. No
+//! rate drifts, however odd, and charging one unit takes no division.
+
+use super::{Attempt, Counter, Receipt, Status, div_floor, mul_div_ceil};
+use crate::quota::{Quota, Span};
+use crate::time::Wait;
+
+/// When the bucket is full (a token bucket) or empty (a leaky one) again:
+/// `full_at + remainder / denominator` microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// Whole microseconds.
+    pub full_at: u64,
+    /// The part of a microsecond on top, in units of `1/denominator`.
+    pub remainder: u32,
+    /// The limit under which the remainder was made; 0 if never used.
+    pub denominator: u32,
+}
+
+impl Bucket {
+    /// What the bucket owes at `now`.
+    #[inline]
+    fn debt(&self, quota: &Quota, now: u64) -> Span {
+        if self.full_at < now {
+            return Span::default();
+        }
+        let micros = self.full_at - now;
+        if self.denominator == quota.limit() || self.remainder == 0 {
+            return Span { micros, rest: self.remainder };
+        }
+        let limit = u64::from(quota.limit());
+        let rest = mul_div_ceil(self.remainder.into(), limit, self.denominator.into());
+        carried(micros, rest, quota)
+    }
+
+    #[inline]
+    fn set_debt(&mut self, quota: &Quota, now: u64, debt: Span) {
+        self.full_at = now + debt.micros;
+        self.remainder = debt.rest;
+        self.denominator = quota.limit();
+    }
+
+    /// Charges, up to `most`: what an unconditional charge adds beyond that is
+    /// not remembered. What is owed already is never cut: it may have been
+    /// charged under a larger quota.
+    #[inline]
+    fn add(&mut self, quota: &Quota, now: u64, cost: u32, most: Span) -> Receipt {
+        let debt = self.debt(quota, now);
+        let owed = plus_units(debt, cost, quota);
+        self.set_debt(quota, now, owed.min(most.max(debt)));
+        Receipt { at: self.full_at, holder: 0 }
+    }
+
+    /// Microseconds until nothing is owed, rounded up.
+    #[inline]
+    fn reset_after(&self, quota: &Quota, now: u64) -> u64 {
+        let debt = self.debt(quota, now);
+        debt.micros + u64::from(debt.rest > 0)
+    }
+
+    /// Units drain in the order they came, so a charge is owed until the
+    /// instant its receipt names: only what is left of it can be given back.
+    fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        let owed_still = Span { micros: receipt.at.saturating_sub(now), rest: 0 };
+        let given = plus_units(Span::default(), cost, quota).min(owed_still);
+        let debt = self.debt(quota, now);
+        let left = if given < debt { minus(debt, given, quota) } else { Span::default() };
+        self.set_debt(quota, now, left);
+    }
+
+    #[inline]
+    fn expires_at(&self) -> u64 {
+        self.full_at + u64::from(self.remainder > 0)
+    }
+}
+
+/// A bucket of tokens: what is not owed can be had at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenBucket(pub Bucket);
+
+impl Counter for TokenBucket {
+    #[inline]
+    fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
+        self.0.debt(quota, now) > quota.room()
+    }
+
+    /// The quota shrank or the clock stepped back: owe what can be owed.
+    fn heal(&mut self, quota: &Quota, now: u64) {
+        self.0.set_debt(quota, now, quota.room());
+    }
+
+    #[inline]
+    fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
+        wait_until(plus_units(self.0.debt(quota, now), cost, quota), quota.room())
+    }
+
+    /// The parts below in one, so that the debt is worked out once: this is
+    /// the commonest charge of all.
+    #[inline]
+    fn attempt(&mut self, quota: &Quota, now: u64, cost: u32, commit: bool) -> Attempt {
+        let (debt, room) = (self.0.debt(quota, now), quota.room());
+        let owed = plus_units(debt, cost, quota);
+        let wait = if cost > quota.cost_max() { Wait::NEVER } else { wait_until(owed, room) };
+        let committed = commit && wait.is_none();
+        let after = if committed { owed } else { debt };
+        if committed {
+            self.0.set_debt(quota, now, owed);
+        }
+        Attempt {
+            wait,
+            proceed_after: 0,
+            status: Status {
+                remaining: units_between(after, room, quota),
+                reset_after: after.micros + u64::from(after.rest > 0),
+            },
+            receipt: committed.then_some(Receipt { at: now + after.micros, holder: 0 }),
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        self.0.add(quota, now, cost, quota.room())
+    }
+
+    #[inline]
+    fn status(&self, quota: &Quota, now: u64) -> Status {
+        Status {
+            remaining: units_between(self.0.debt(quota, now), quota.room(), quota),
+            reset_after: self.0.reset_after(quota, now),
+        }
+    }
+
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        self.0.give_back(quota, now, cost, receipt);
+    }
+
+    #[inline]
+    fn expires_at(&self) -> u64 {
+        self.0.expires_at()
+    }
+}
+
+/// A bucket that drips: what is owed is the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeakyBucket(pub Bucket);
+
+impl LeakyBucket {
+    /// The most that can be owed: the last of a full queue, at the largest
+    /// cost.
+    fn debt_max(quota: &Quota) -> Span {
+        plus_units(quota.room(), quota.limit(), quota)
+    }
+}
+
+impl Counter for LeakyBucket {
+    fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
+        self.0.debt(quota, now) > Self::debt_max(quota)
+    }
+
+    fn heal(&mut self, quota: &Quota, now: u64) {
+        self.0.set_debt(quota, now, Self::debt_max(quota));
+    }
+
+    fn wait(&self, quota: &Quota, now: u64, _: u32) -> Wait {
+        wait_until(self.0.debt(quota, now), quota.room())
+    }
+
+    fn proceed_after(&self, quota: &Quota, now: u64) -> u64 {
+        self.0.reset_after(quota, now)
+    }
+
+    fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        self.0.add(quota, now, cost, Self::debt_max(quota))
+    }
+
+    fn status(&self, quota: &Quota, now: u64) -> Status {
+        let (debt, room) = (self.0.debt(quota, now), quota.room());
+        // The one in service comes on top of those that queue.
+        let remaining = if debt > room { 0 } else { units_between(debt, room, quota) + 1 };
+        Status { remaining, reset_after: self.0.reset_after(quota, now) }
+    }
+
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        self.0.give_back(quota, now, cost, receipt);
+    }
+
+    fn expires_at(&self) -> u64 {
+        self.0.expires_at()
+    }
+}
+
+/// `span` and `cost` units on top.
+#[inline]
+fn plus_units(span: Span, cost: u32, quota: &Quota) -> Span {
+    let (unit, cost) = (quota.unit(), u64::from(cost));
+    // Only an unconditional charge can be so large that it is cut here.
+    let micros = cost.saturating_mul(unit.micros).saturating_add(span.micros).min(1 << 52);
+    carried(micros, u64::from(span.rest) + cost * u64::from(unit.rest), quota)
+}
+
+/// Makes whole microseconds of a rest that is more than one.
+#[inline]
+fn carried(micros: u64, rest: u64, quota: &Quota) -> Span {
+    let limit = u64::from(quota.limit());
+    // What is left is below the limit, which is a u32.
+    if rest < limit {
+        Span { micros, rest: rest as u32 }
+    } else if rest < 2 * limit {
+        Span { micros: micros + 1, rest: (rest - limit) as u32 }
+    } else {
+        Span { micros: micros + rest / limit, rest: (rest % limit) as u32 }
+    }
+}
+
+/// `larger - smaller`.
+#[inline]
+fn minus(larger: Span, smaller: Span, quota: &Quota) -> Span {
+    let micros = larger.micros - smaller.micros;
+    match larger.rest.checked_sub(smaller.rest) {
+        Some(rest) => Span { micros, rest },
+        None => Span { micros: micros - 1, rest: larger.rest + (quota.limit() - smaller.rest) },
+    }
+}
+
+/// How many whole units fit between a debt and the room there is.
+#[inline]
+fn units_between(debt: Span, room: Span, quota: &Quota) -> u32 {
+    if debt >= room {
+        return 0;
+    }
+    let free = minus(room, debt, quota);
+    let scaled = u128::from(free.micros) * u128::from(quota.limit()) + u128::from(free.rest);
+    // At most the room in units, which is a u32.
+    div_floor(scaled, quota.window_micros()) as u32
+}
+
+/// How long until what is owed has drained to `room`, rounded up.
+#[inline]
+fn wait_until(owed: Span, room: Span) -> Wait {
+    if owed <= room {
+        return Wait::NONE;
+    }
+    Wait::micros(owed.micros - room.micros + u64::from(owed.rest > room.rest))
+}

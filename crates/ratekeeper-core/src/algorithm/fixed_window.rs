@@ -1,0 +1,83 @@
+//! Fixed window: a counter that starts again when its window ends.
+//!
+//! A window starts with the first request in it, or on the calendar. A quota
+//! that changes keeps the window under way: its end stands.
+
+use super::{Counter, Receipt, Status};
+use crate::quota::Quota;
+use crate::time::Wait;
+
+/// A counter and the window it counts in, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedWindow {
+    /// The first instant after the window.
+    pub end: u64,
+    /// How long the window is.
+    pub length: u64,
+    /// Units used in it.
+    pub count: u32,
+}
+
+impl FixedWindow {
+    fn start(&self) -> u64 {
+        self.end - self.length
+    }
+
+    /// The window under way at `now`, or the one a request would start.
+    fn current(&self, quota: &Quota, now: u64) -> Self {
+        if now < self.end {
+            return *self;
+        }
+        let (start, end) = match quota.calendar_window() {
+            Some(calendar) => calendar.window_at(now),
+            None => (now, now + quota.window_micros()),
+        };
+        Self { end, length: end - start, count: 0 }
+    }
+}
+
+impl Counter for FixedWindow {
+    fn newest(&self) -> (u64, u64) {
+        (self.start(), self.length)
+    }
+
+    fn is_unwell(&self, _: &Quota, now: u64) -> bool {
+        self.end > now && self.end - now > 2 * self.length
+    }
+
+    /// The clock stepped back by more than a window: what was counted counts
+    /// in a window that starts now.
+    fn heal(&mut self, _: &Quota, now: u64) {
+        self.end = now + self.length;
+    }
+
+    fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
+        let current = self.current(quota, now);
+        let used = u64::from(current.count) + u64::from(cost);
+        if used <= u64::from(quota.limit()) { Wait::NONE } else { Wait::micros(current.end - now) }
+    }
+
+    fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        *self = self.current(quota, now);
+        self.count = self.count.saturating_add(cost);
+        Receipt { at: self.end, holder: 0 }
+    }
+
+    fn status(&self, quota: &Quota, now: u64) -> Status {
+        let current = self.current(quota, now);
+        Status {
+            remaining: quota.limit().saturating_sub(current.count),
+            reset_after: if current.count == 0 { 0 } else { current.end - now },
+        }
+    }
+
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        if receipt.at == self.end && now < self.end {
+            self.count = self.count.saturating_sub(cost);
+        }
+    }
+
+    fn expires_at(&self) -> u64 {
+        self.end
+    }
+}

@@ -1,0 +1,121 @@
+//! Sliding log: every request is remembered until it is one window old.
+//!
+//! Exact: no window of the quota's length ever holds more than the limit. One
+//! request is one entry, whatever it costs, and requests of one microsecond
+//! share an entry, so there are never more entries than the limit has units.
+
+use std::collections::VecDeque;
+
+use super::{Counter, Receipt, Status};
+use crate::quota::Quota;
+use crate::time::Wait;
+
+/// Requests in the order of their instants, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlidingLog {
+    /// Instant and units of each entry, oldest first.
+    pub entries: VecDeque<(u64, u32)>,
+    /// The window under which the last entry was made.
+    pub window: u64,
+}
+
+impl SlidingLog {
+    fn last(&self) -> u64 {
+        self.entries.back().map_or(0, |&(at, _)| at)
+    }
+
+    fn live(&self, quota: &Quota, now: u64) -> impl Iterator<Item = (u64, u32)> {
+        let window = quota.window_micros();
+        self.entries.iter().copied().skip_while(move |(at, _)| at + window <= now)
+    }
+
+    fn push(&mut self, now: u64, cost: u32) {
+        match self.entries.back_mut() {
+            Some((at, units)) if *at == now => *units = units.saturating_add(cost),
+            _ => self.entries.push_back((now, cost)),
+        }
+    }
+
+    fn used(&self, quota: &Quota, now: u64) -> u64 {
+        self.live(quota, now).map(|(_, units)| u64::from(units)).sum()
+    }
+}
+
+impl Counter for SlidingLog {
+    fn newest(&self) -> (u64, u64) {
+        (self.last(), self.window)
+    }
+
+    fn is_unwell(&self, _: &Quota, now: u64) -> bool {
+        self.last() > now + self.window
+    }
+
+    /// The clock stepped back by more than a window: the log moves with it, so
+    /// that its newest entry is of this instant.
+    fn heal(&mut self, _: &Quota, now: u64) {
+        let step = self.last() - now;
+        for (at, _) in &mut self.entries {
+            *at = at.saturating_sub(step);
+        }
+    }
+
+    fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
+        let room = u64::from(quota.limit() - cost);
+        let mut used = self.used(quota, now);
+        if used <= room {
+            return Wait::NONE;
+        }
+        for (at, units) in self.live(quota, now) {
+            used -= u64::from(units);
+            if used <= room {
+                return Wait::micros(at + quota.window_micros() - now);
+            }
+        }
+        Wait::NEVER
+    }
+
+    fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        self.window = quota.window_micros();
+        while self.entries.front().is_some_and(|(at, _)| at + self.window <= now) {
+            self.entries.pop_front();
+        }
+        self.push(now, cost);
+        Receipt { at: now, holder: 0 }
+    }
+
+    fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
+        self.window = self.window.max(quota.window_micros());
+        self.push(now, cost);
+    }
+
+    fn status(&self, quota: &Quota, now: u64) -> Status {
+        let used = u32::try_from(self.used(quota, now)).unwrap_or(u32::MAX);
+        Status {
+            remaining: quota.limit().saturating_sub(used),
+            reset_after: (self.last() + quota.window_micros()).saturating_sub(now) * u64::from(used > 0),
+        }
+    }
+
+    /// Newest first: what is left then leaves the window no later than before.
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        if receipt.at + quota.window_micros() <= now {
+            return;
+        }
+        let mut left = cost;
+        while let Some((at, units)) = self.entries.back_mut() {
+            if left == 0 || *at < receipt.at {
+                break;
+            }
+            let given = left.min(*units);
+            left -= given;
+            *units -= given;
+            if *units == 0 {
+                self.entries.pop_back();
+            }
+        }
+    }
+
+    fn expires_at(&self) -> u64 {
+        if self.entries.is_empty() { 0 } else { self.last() + self.window }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sliding window counter: two counters, the older one fading.
+//!
+//! What the older window holds is taken to be spread evenly over it, so it
+//! counts in proportion to how much of it the trailing window still covers.
+//! That is an estimate: a burst at the very end of one window and another at
+//! the end of the next can bring a trailing window to just under twice the
+//! limit. Within each window of its own, and over any long run, the limit
+//! holds exactly.
+
+use super::{Counter, Receipt, Status, mul_div_ceil, mul_div_floor};
+use crate::quota::Quota;
+use crate::time::Wait;
+
+/// Two neighbouring windows, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlidingWindow {
+    /// When the present window began.
+    pub start: u64,
+    /// How long each of the two windows is.
+    pub window: u64,
+    /// Units used in the window before the present one.
+    pub previous: u32,
+    /// Units used in the present window.
+    pub current: u32,
+}
+
+impl SlidingWindow {
+    /// The two windows as they stand at `now`.
+    fn rolled(&self, window: u64, now: u64) -> Self {
+        let elapsed = now.saturating_sub(self.start);
+        if self.is_empty() {
+            Self { start: now, window, previous: 0, current: 0 }
+        } else if elapsed < window {
+            Self { window, ..*self }
+        } else if elapsed < 2 * window {
+            Self { start: self.start + window, window, previous: self.current, current: 0 }
+        } else {
+            Self { start: now, window, previous: 0, current: 0 }
+        }
+    }
+
+    /// How much of the previous window counts still, rounded up.
+    fn faded(&self, now: u64) -> u64 {
+        let left = self.window - (now - self.start);
+        mul_div_ceil(self.previous.into(), left, self.window)
+    }
+
+    fn used(&self, now: u64) -> u64 {
+        self.faded(now) + u64::from(self.current)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.previous == 0 && self.current == 0
+    }
+}
+
+impl Counter for SlidingWindow {
+    fn newest(&self) -> (u64, u64) {
+        (self.start, self.window)
+    }
+
+    fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
+        !self.is_empty() && (self.window != quota.window_micros() || self.start > now + self.window)
+    }
+
+    /// After a step of the clock the present window starts now. After a change
+    /// of the window, what counted at this instant fades over the new one.
+    fn heal(&mut self, quota: &Quota, now: u64) {
+        if self.start > now {
+            self.start = now;
+        }
+        let window = quota.window_micros();
+        if self.window == window {
+            return;
+        }
+        let used = match now - self.start {
+            elapsed if elapsed < self.window => self.used(now),
+            elapsed if elapsed < 2 * self.window => {
+                mul_div_ceil(self.current.into(), 2 * self.window - elapsed, self.window)
+            }
+            _ => 0,
+        };
+        let previous = u32::try_from(used).unwrap_or(u32::MAX);
+        *self = Self { start: now, window, previous, current: 0 };
+    }
+
+    fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
+        let state = self.rolled(quota.window_micros(), now);
+        let window = state.window;
+        let room = u64::from(quota.limit() - cost);
+        if state.used(now) <= room {
+            return Wait::NONE;
+        }
+        // `faded <= n` exactly when `previous * left <= n * window`, so it is
+        // first true when `left` has shrunk to `n * window / previous`.
+        let current = u64::from(state.current);
+        let at = if current <= room {
+            state.start + window - mul_div_floor(room - current, window, state.previous.into())
+        } else {
+            state.start + 2 * window - mul_div_floor(room, window, current)
+        };
+        Wait::micros(at - now)
+    }
+
+    fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        *self = self.rolled(quota.window_micros(), now);
+        self.current = self.current.saturating_add(cost);
+        Receipt { at: self.start, holder: 0 }
+    }
+
+    fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
+        let window = if self.is_empty() { quota.window_micros() } else { self.window };
+        *self = self.rolled(window, now);
+        self.current = self.current.saturating_add(cost);
+    }
+
+    fn status(&self, quota: &Quota, now: u64) -> Status {
+        let state = self.rolled(quota.window_micros(), now);
+        let used = u32::try_from(state.used(now)).unwrap_or(u32::MAX);
+        Status {
+            remaining: quota.limit().saturating_sub(used),
+            reset_after: state.expires_at().saturating_sub(now),
+        }
+    }
+
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
+        *self = self.rolled(self.window, now);
+        if receipt.at == self.start {
+            self.current = self.current.saturating_sub(cost);
+        } else if receipt.at + self.window == self.start {
+            self.previous = self.previous.saturating_sub(cost);
+        }
+    }
+
+    fn expires_at(&self) -> u64 {
+        match (self.previous, self.current) {
+            (0, 0) => 0,
+            (_, 0) => self.start + self.window,
+            _ => self.start + 2 * self.window,
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What a store is asked: the charges of one request, judged together.
+
+use smallvec::SmallVec;
+
+use crate::error::{Field, InvalidInput};
+use crate::key::Key;
+use crate::name::{DIGEST_START, digest_more};
+use crate::overrides::OverrideScope;
+use crate::quota::{LIMIT_MAX, Quota};
+
+/// The most charges one check may carry.
+pub const CHARGES_MAX: usize = 64;
+
+/// Charges that fit a check without allocating.
+const CHARGES_INLINE: usize = 4;
+
+/// Whether a charge can deny the check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Enforcement {
+    /// It can.
+    #[default]
+    Enforce,
+    /// It is counted and told, but never denies: monitor mode, or a key that a
+    /// ramp has not reached.
+    Shadow,
+}
+
+/// An operator's hand on the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Emergency {
+    /// The quota decides.
+    #[default]
+    Off,
+    /// Everything passes and nothing is counted.
+    Lift,
+    /// Nothing passes.
+    Block,
+}
+
+/// Who set a quota's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The rule.
+    #[default]
+    Default,
+    /// The plan of the subject.
+    Plan,
+    /// An exact entry for the subject.
+    Custom,
+    /// An override for the organisation.
+    Organisation,
+    /// An override for the project.
+    Project,
+    /// An emergency lift or block.
+    Emergency,
+}
+
+impl Level {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::Default => "default",
+            Level::Plan => "plan",
+            Level::Custom => "custom",
+            Level::Organisation => "organisation",
+            Level::Project => "project",
+            Level::Emergency => "emergency",
+        }
+    }
+}
+
+/// One quota, one key, one cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Charge<'a> {
+    pub(crate) key: Key<'a>,
+    pub(crate) quota: &'a Quota,
+    pub(crate) cost: u32,
+    pub(crate) enforcement: Enforcement,
+    pub(crate) emergency: Emergency,
+    pub(crate) level: Level,
+    pub(crate) overrides: Option<&'a OverrideScope<'a>>,
+    pub(crate) flat: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge of one unit.
+    #[must_use]
+    pub const fn new(key: Key<'a>, quota: &'a Quota) -> Self {
+        Self {
+            key,
+            quota,
+            cost: 1,
+            enforcement: Enforcement::Enforce,
+            emergency: Emergency::Off,
+            level: Level::Default,
+            overrides: None,
+            flat: false,
+        }
+    }
+
+    /// Charges `cost` units. A cost of 0 changes nothing and denies nothing;
+    /// it tells what one unit would meet.
+    ///
+    /// # Errors
+    /// If the cost is above [`LIMIT_MAX`].
+    pub fn cost(self, cost: u64) -> Result<Self, InvalidInput> {
+        let cost = u32::try_from(cost)
+            .ok()
+            .filter(|cost| *cost <= LIMIT_MAX)
+            .ok_or_else(|| InvalidInput::range(Field::Cost, cost, 0, LIMIT_MAX.into(), ""))?;
+        Ok(Self { cost, ..self })
+    }
+
+    /// Enforced or shadow.
+    #[must_use]
+    pub const fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self { enforcement, ..self }
+    }
+
+    /// Lifted or blocked by an operator.
+    #[must_use]
+    pub const fn emergency(self, emergency: Emergency) -> Self {
+        Self { emergency, ..self }
+    }
+
+    /// Who set the quota the charge carries.
+    #[must_use]
+    pub const fn level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Lets overrides for this project and organisation replace the quota.
+    #[must_use]
+    pub const fn overridable(self, scope: &'a OverrideScope<'a>) -> Self {
+        Self { overrides: Some(scope), ..self }
+    }
+
+    /// Keeps the cost as it is when a reservation is settled with another
+    /// amount: one request stays one request, however many tokens it took.
+    #[must_use]
+    pub const fn flat(self) -> Self {
+        Self { flat: true, ..self }
+    }
+
+    /// What it counts against.
+    #[must_use]
+    pub const fn key(&self) -> Key<'a> {
+        self.key
+    }
+
+    /// The quota before any override.
+    #[must_use]
+    pub const fn quota(&self) -> &'a Quota {
+        self.quota
+    }
+
+    /// Whether it could deny the check.
+    #[must_use]
+    pub(crate) fn can_deny(&self) -> bool {
+        self.enforcement == Enforcement::Enforce && self.cost > 0
+    }
+
+    /// Who set the quota, before any override.
+    #[must_use]
+    pub const fn quota_level(&self) -> Level {
+        self.level
+    }
+
+    /// Units it asks for.
+    #[must_use]
+    pub const fn units(&self) -> u32 {
+        self.cost
+    }
+
+    /// Where an override may stand, if it may.
+    #[must_use]
+    pub const fn override_scope(&self) -> Option<&'a OverrideScope<'a>> {
+        self.overrides
+    }
+}
+
+/// The charges of one request, each key once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charges<'a>(SmallVec<[Charge<'a>; CHARGES_INLINE]>);
+
+impl<'a> Charges<'a> {
+    /// No charges yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a charge. The same key under the same quota twice is one charge of
+    /// both costs.
+    ///
+    /// # Errors
+    /// If there are [`CHARGES_MAX`] already, costs add up beyond the largest
+    /// cost, or the key stands under another quota.
+    pub fn push(&mut self, charge: Charge<'a>) -> Result<(), InvalidInput> {
+        let algorithm = charge.quota.algorithm();
+        let same = |known: &&mut Charge<'a>| known.key == charge.key && known.quota.algorithm() == algorithm;
+        if let Some(known) = self.0.iter_mut().find(same) {
+            return known.absorb(&charge);
+        }
+        if self.0.len() == CHARGES_MAX {
+            let got = format!("more than {CHARGES_MAX} charges");
+            return Err(InvalidInput::range(Field::Check, got, 1, CHARGES_MAX as u64, "charges"));
+        }
+        self.0.push(charge);
+        Ok(())
+    }
+
+    /// All of them as one check.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn check(&self) -> Result<Check<'_>, InvalidInput> {
+        if self.0.is_empty() {
+            return Err(InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges"));
+        }
+        Ok(Check { charges: &self.0, peek: false })
+    }
+}
+
+impl<'a> Charge<'a> {
+    fn absorb(&mut self, other: &Charge<'a>) -> Result<(), InvalidInput> {
+        if *self != (Charge { cost: self.cost, ..*other }) {
+            let got = format!("{} on one key as {} and as {}", self.key.scope(), self.quota, other.quota);
+            return Err(InvalidInput::new(
+                Field::Check,
+                got,
+                "quotas with different names, or the same quota enforced the same way",
+            ));
+        }
+        *self = self.cost(u64::from(self.cost) + u64::from(other.cost))?;
+        Ok(())
+    }
+}
+
+/// What a store is asked: all of these charges or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check<'a> {
+    charges: &'a [Charge<'a>],
+    peek: bool,
+}
+
+impl<'a> Check<'a> {
+    /// A check of a single charge; [`Charges::check`] makes one of several.
+    #[must_use]
+    pub const fn one(charge: &'a Charge<'a>) -> Self {
+        Self { charges: std::slice::from_ref(charge), peek: false }
+    }
+
+    /// The same check, only looked at: nothing is charged, nothing written.
+    #[must_use]
+    pub const fn peek(self) -> Self {
+        Self { peek: true, ..self }
+    }
+
+    /// The charges, each key once, at least one.
+    #[must_use]
+    pub const fn charges(&self) -> &'a [Charge<'a>] {
+        self.charges
+    }
+
+    /// A number that two checks share only if they ask for the same units of
+    /// the same counters: what an idempotency id is held against. The same in
+    /// every process and version.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.charges.iter().fold(DIGEST_START, |digest, charge| {
+            let terms = format!("{}\n{}\n{}\n", charge.key.scope(), charge.quota, charge.cost);
+            digest_more(digest_more(digest, terms.as_bytes()), charge.key.subject())
+        })
+    }
+
+    /// Whether the check must not leave a trace.
+    #[must_use]
+    pub fn is_peek(&self) -> bool {
+        self.peek || self.charges.iter().all(|charge| charge.cost == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+
+    #[test]
+    fn a_check_is_bounded_and_has_each_key_once() {
+        let scope = Name::new("api").unwrap();
+        let key = Key::new(scope, "a").unwrap();
+        let quota: Quota = "10/s".parse().unwrap();
+        let charge = Charge::new(key, &quota);
+
+        let other = "11/s".parse().unwrap();
+        let subjects: Vec<String> = (0..CHARGES_MAX).map(|n| n.to_string()).collect();
+        let mut charges = Charges::new();
+        assert!(charges.check().unwrap_err().to_string().contains("1 to 64 charges"));
+        charges.push(charge).unwrap();
+        charges.push(charge.cost(2).unwrap()).unwrap();
+        assert_eq!(charges.check().unwrap().charges(), [charge.cost(3).unwrap()]);
+
+        let error = charges.push(Charge::new(key, &other)).unwrap_err().to_string();
+        assert!(error.contains("quotas with different names"), "{error}");
+
+        let mut more = subjects.iter().map(|s| Charge::new(Key::new(scope, s).unwrap(), &quota));
+        let error = more.find_map(|charge| charges.push(charge).err()).unwrap().to_string();
+        assert!(error.contains("got more than 64 charges"), "{error}");
+
+        let big = charge.cost(LIMIT_MAX.into()).unwrap();
+        assert!(charges.push(big).unwrap_err().to_string().starts_with("cost: got 1000000003"));
+        assert!(charge.cost(u64::MAX).is_err());
+    }
+}

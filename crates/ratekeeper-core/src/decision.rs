@@ -1,0 +1,323 @@
+//! The answer: allowed or denied, with the state of every quota it touched.
+
+use std::fmt;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Receipt, Status};
+use crate::check::{Enforcement, Level};
+use crate::name::Name;
+use crate::quota::{Algorithm, Quota};
+use crate::time::{Timestamp, Wait, write_micros};
+
+/// Verdicts that fit a decision without allocating.
+pub(crate) const VERDICTS_INLINE: usize = 4;
+
+/// Allowed or denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Go on; everything was charged.
+    #[default]
+    Allow,
+    /// Stop; nothing was charged.
+    Deny,
+}
+
+/// Where a decision came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A store judged it.
+    #[default]
+    Store,
+    /// It repeats the decision made under the same idempotency id.
+    Repeat,
+    /// No store could be asked; the rule's failure policy decided.
+    Outage,
+    /// No rule applied.
+    Unlimited,
+}
+
+/// What one quota said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub(crate) name: Name,
+    pub(crate) quota: Quota,
+    pub(crate) reset_after: u64,
+    pub(crate) retry_after: Wait,
+    /// The instant of the receipt; 0 if nothing was charged.
+    pub(crate) receipt_at: u64,
+    pub(crate) receipt_holder: u32,
+    pub(crate) remaining: u32,
+    pub(crate) cost: u32,
+    pub(crate) level: Level,
+    pub(crate) enforcement: Enforcement,
+}
+
+impl Verdict {
+    /// The quota's name.
+    #[must_use]
+    pub const fn name(&self) -> Name {
+        self.name
+    }
+
+    /// The quota in force, overrides included.
+    #[must_use]
+    pub const fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Who set it.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Whether it could have denied the check.
+    #[must_use]
+    pub const fn enforcement(&self) -> Enforcement {
+        self.enforcement
+    }
+
+    /// Units asked for.
+    #[must_use]
+    pub const fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// Units left, after the charge if there was one.
+    #[must_use]
+    #[inline]
+    pub const fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// Time until the quota is full again if nobody else asks.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.reset_after)
+    }
+
+    /// When this quota alone would let the same charge pass.
+    #[must_use]
+    pub const fn retry_after(&self) -> Wait {
+        self.retry_after
+    }
+
+    /// Proof of the charge, if something was charged.
+    #[must_use]
+    #[inline]
+    pub fn receipt(&self) -> Option<Receipt> {
+        (self.receipt_at > 0).then_some(Receipt { at: self.receipt_at, holder: self.receipt_holder })
+    }
+
+    /// Whether this quota had room.
+    #[must_use]
+    pub const fn is_admitted(&self) -> bool {
+        self.retry_after.is_none()
+    }
+
+    /// Whether this quota denied the check.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        !self.is_admitted() && self.enforcement == Enforcement::Enforce && self.cost > 0
+    }
+
+    /// Whether `retry_after` is only an upper bound, as it is for leases: a
+    /// holder may come back before its lease ends.
+    #[must_use]
+    pub fn is_at_latest(&self) -> bool {
+        self.quota.algorithm() == Algorithm::Concurrency
+    }
+
+    pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
+        self.receipt_at = receipt.at;
+        self.receipt_holder = receipt.holder;
+    }
+
+    pub(crate) fn set_status(&mut self, status: Status) {
+        self.remaining = status.remaining;
+        self.reset_after = status.reset_after;
+    }
+
+    /// Orders by the share of the capacity that is left.
+    fn by_share_left(&self, other: &Self) -> std::cmp::Ordering {
+        let share = |of: &Self, whole: &Self| u64::from(of.remaining) * u64::from(whole.quota.capacity());
+        share(self, other).cmp(&share(other, self))
+    }
+}
+
+/// The answer to a check. By default: allowed, because no limit applies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub(crate) outcome: Outcome,
+    pub(crate) origin: Origin,
+    pub(crate) at: Timestamp,
+    pub(crate) retry_after: Wait,
+    pub(crate) proceed_after: u64,
+    pub(crate) verdicts: SmallVec<[Verdict; VERDICTS_INLINE]>,
+}
+
+impl Decision {
+    /// A decision no store made: an outage's, or one where no rule applied.
+    #[must_use]
+    pub fn without_store(outcome: Outcome, origin: Origin, at: Timestamp) -> Self {
+        Self { outcome, origin, at, ..Self::default() }
+    }
+
+    /// The same decision, marked as coming from `origin`.
+    #[must_use]
+    pub fn from_origin(self, origin: Origin) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// Whether the request may go on.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.outcome == Outcome::Allow
+    }
+
+    /// Allowed or denied.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Where it came from.
+    #[must_use]
+    pub const fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The instant at which everything was judged.
+    #[must_use]
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// When the same check would pass if nobody else asks: denied before it,
+    /// allowed at it.
+    #[must_use]
+    pub const fn retry_after(&self) -> Wait {
+        self.retry_after
+    }
+
+    /// How long an admitted request should hold back (leaky buckets).
+    #[must_use]
+    pub const fn proceed_after(&self) -> Duration {
+        Duration::from_micros(self.proceed_after)
+    }
+
+    /// What each quota said, in the order of the charges.
+    #[must_use]
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// The quota that matters most: of those that denied the one with the
+    /// longest wait, else the enforced one with the least left.
+    #[must_use]
+    pub fn strictest(&self) -> Option<&Verdict> {
+        let denied = self.verdicts.iter().filter(|verdict| verdict.is_denied());
+        denied.max_by_key(|verdict| verdict.retry_after).or_else(|| {
+            let enforced = self.verdicts.iter().filter(|v| v.enforcement == Enforcement::Enforce);
+            enforced.min_by(|left, right| left.by_share_left(right))
+        })
+    }
+
+    /// One sentence a support engineer could paste into a ticket.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.origin, self.outcome) {
+            (Origin::Outage, Outcome::Allow) => {
+                return f.write_str("allowed without counting: the store did not answer");
+            }
+            (Origin::Outage, Outcome::Deny) => {
+                return f.write_str("denied: the store did not answer, and the rule denies then");
+            }
+            (Origin::Repeat, _) => f.write_str("repeated, charged once: ")?,
+            (Origin::Store | Origin::Unlimited, _) => {}
+        }
+        match (self.outcome, self.strictest()) {
+            (Outcome::Allow, None) if self.verdicts.is_empty() => f.write_str("allowed: no limit applies"),
+            (Outcome::Allow, None) => f.write_str("allowed: every limit that applies only watches"),
+            (Outcome::Allow, Some(verdict)) => allowed(f, self, verdict),
+            (Outcome::Deny, Some(verdict)) => denied(f, self, verdict),
+            (Outcome::Deny, None) => f.write_str("denied"),
+        }
+    }
+}
+
+fn allowed(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -> fmt::Result {
+    if verdict.level == Level::Emergency {
+        let by = if verdict.is_admitted() { "lifted" } else { "blocked" };
+        return write!(f, "allowed: {} is {by} by an operator", verdict.name);
+    }
+    write!(
+        f,
+        "allowed: {} has {} of {} left ({}{})",
+        verdict.name,
+        verdict.remaining,
+        verdict.quota.capacity(),
+        verdict.quota,
+        By(verdict.level),
+    )?;
+    if verdict.reset_after > 0 {
+        f.write_str(", full again in ")?;
+        write_micros(f, verdict.reset_after)?;
+    }
+    if decision.proceed_after > 0 {
+        f.write_str("; proceed in ")?;
+        write_micros(f, decision.proceed_after)?;
+    }
+    Ok(())
+}
+
+fn denied(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -> fmt::Result {
+    let Verdict { name, quota, cost, remaining, level, .. } = verdict;
+    if *level == Level::Emergency {
+        return write!(f, "denied: {name} is blocked by an operator");
+    }
+    if verdict.retry_after.is_never() {
+        return write!(f, "denied by {name}: a cost of {cost} can never pass {quota}{}", By(*level));
+    }
+    write!(
+        f,
+        "denied by {name}: {} of {} left ({quota}{}), {cost} asked for",
+        remaining,
+        quota.capacity(),
+        By(*level),
+    )?;
+    let others = decision.verdicts.iter().filter(|other| other.is_denied()).count() - 1;
+    match others {
+        0 => {}
+        1 => f.write_str(", and 1 other limit denies too")?,
+        _ => write!(f, ", and {others} other limits deny too")?,
+    }
+    let (at_latest, wait) = (verdict.is_at_latest(), decision.retry_after);
+    if wait.is_never() {
+        return f.write_str("; it can never pass");
+    }
+    write!(f, "; the same request passes in {}{wait}", if at_latest { "at most " } else { "" })
+}
+
+/// Says who set a quota, where it was not the rule itself.
+struct By(Level);
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Level::Default | Level::Emergency => Ok(()),
+            Level::Plan => f.write_str(", set by the plan"),
+            Level::Custom => f.write_str(", set for this key"),
+            Level::Organisation => f.write_str(", overridden for the organisation"),
+            Level::Project => f.write_str(", overridden for the project"),
+        }
+    }
+}

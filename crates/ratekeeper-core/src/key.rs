@@ -1,0 +1,61 @@
+//! What a charge counts against: a name and a subject.
+
+use crate::error::{Field, InvalidInput};
+use crate::name::Name;
+
+/// The longest subject, in bytes. Longer ones are to be hashed by the caller.
+pub const SUBJECT_BYTES_MAX: usize = 1_024;
+
+/// The identity of a counter: which quota (`api.rpm`) and whose (`user:42`).
+///
+/// The two parts never run into each other: no subject can be chosen so that
+/// it names another quota's counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
+    scope: Name,
+    subject: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    /// The counter of `subject` under the quota `scope`. Subjects are bytes.
+    ///
+    /// # Errors
+    /// If the subject is empty or longer than [`SUBJECT_BYTES_MAX`].
+    pub fn new(scope: Name, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, InvalidInput> {
+        let subject = subject.as_ref();
+        if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX {
+            let got = format!("{} bytes", subject.len());
+            let expected = format!("1 to {SUBJECT_BYTES_MAX} bytes; hash what is longer");
+            return Err(InvalidInput::new(Field::Key, got, expected));
+        }
+        Ok(Self { scope, subject })
+    }
+
+    /// The quota's name.
+    #[must_use]
+    pub const fn scope(&self) -> Name {
+        self.scope
+    }
+
+    /// Whose counter it is.
+    #[must_use]
+    pub const fn subject(&self) -> &'a [u8] {
+        self.subject
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_are_bounded_bytes() {
+        let scope = Name::new("api").unwrap();
+        assert!(Key::new(scope, "user:42").is_ok());
+        assert!(Key::new(scope, &[0xff, 0x00, 0xfe]).is_ok(), "any bytes will do");
+        for subject in [String::new(), "x".repeat(1 << 20)] {
+            let error = Key::new(scope, &subject).unwrap_err();
+            assert!(error.to_string().contains("expected 1 to 1024 bytes; hash what is longer"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Pure rate-limit arithmetic: six algorithms, all-or-nothing decisions.
+//!
+//! This crate opens nothing, spawns nothing and reads no clock. It holds what
+//! every store and every surface of Ratekeeper agree on; most programs want
+//! the `ratekeeper` crate, which adds stores and a limiter.
+//!
+//! # Layout
+//! - [`Quota`] and [`Quotas`]: how much in how long, as types and as text;
+//! - [`algorithm`]: the six algorithms as functions of (state, quota, now, cost);
+//! - [`Charge`], [`Charges`] and [`Check`]: what is asked; [`Decision`]: what is answered;
+//! - [`judge`](judge()): the decision itself, all or nothing;
+//! - [`Ledger`]: reservations and idempotency ids;
+//! - [`Model`]: the whole contract over a plain map, the reference every store
+//!   is compared with.
+//!
+//! # Example
+//! ```
+//! use ratekeeper_core::{Charge, Check, Key, Model, Name, Quota, Timestamp};
+//!
+//! let mut model = Model::default();
+//! let per_user = Name::new("per-user")?;
+//! let quota: Quota = "2/s".parse()?;
+//! let charge = Charge::new(Key::new(per_user, "user:42")?, &quota);
+//! let check = Check::one(&charge);
+//!
+//! let now = Timestamp::from_secs(1_000);
+//! assert!(model.check(&check, now)?.is_allowed());
+//! assert!(model.check(&check, now)?.is_allowed());
+//! let denied = model.check(&check, now)?;
+//! assert_eq!(
+//!     denied.explain(),
+//!     "denied by per-user: 0 of 2 left (2/s), 1 asked for; the same request passes in 500ms",
+//! );
+//! # Ok::<(), ratekeeper_core::InvalidInput>(())
+//! ```
+
+pub mod algorithm;
+mod calendar;
+mod check;
+mod decision;
+mod error;
+mod judge;
+mod key;
+mod ledger;
+mod model;
+mod name;
+mod overrides;
+mod quota;
+mod time;
+
+pub use algorithm::{Receipt, State, Status};
+pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
+pub use check::{CHARGES_MAX, Charge, Charges, Check, Emergency, Enforcement, Level};
+pub use decision::{Decision, Origin, Outcome, Verdict};
+pub use error::{Field, InvalidInput};
+pub use judge::{Case, judge, judge_one};
+pub use key::{Key, SUBJECT_BYTES_MAX};
+pub use ledger::{Begin, HELD_MAX, Held, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_MAX, Reservation, Settled};
+pub use model::Model;
+pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name};
+pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
+pub use quota::{Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN};
+pub use time::{Clock, ManualClock, Timestamp, Wait};

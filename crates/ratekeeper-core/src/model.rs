@@ -1,0 +1,152 @@
+//! The whole decision contract over a plain map: the reference.
+//!
+//! Slow and simple on purpose. Every store is compared with it over random
+//! histories, and the vectors run on it first.
+
+use std::collections::HashMap;
+
+use crate::algorithm::State;
+use crate::check::Check;
+use crate::decision::{Decision, Outcome};
+use crate::error::InvalidInput;
+use crate::judge::{Case, judge};
+use crate::key::Key;
+use crate::ledger::{Begin, Held, Ledger, Reservation, Settled};
+use crate::name::Name;
+use crate::overrides::{Override, OverrideScope, resolve};
+use crate::quota::Algorithm;
+use crate::time::Timestamp;
+
+type Counter = (Name, Box<[u8]>, Algorithm);
+type OverrideId = (String, String, Option<String>);
+
+/// A rate limiter without threads, bounds or speed.
+#[derive(Debug, Default)]
+pub struct Model {
+    counters: HashMap<Counter, State>,
+    overrides: HashMap<OverrideId, Override>,
+    ledger: Ledger<Counter>,
+}
+
+fn counter(key: Key<'_>, algorithm: Algorithm) -> Counter {
+    (key.scope(), key.subject().into(), algorithm)
+}
+
+fn override_id(scope: OverrideScope<'_>) -> OverrideId {
+    (scope.endpoint().into(), scope.organisation_id().into(), scope.project_id().map(Into::into))
+}
+
+impl Model {
+    /// Judges a check.
+    ///
+    /// # Errors
+    /// If an override that applies does not fit its quota.
+    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Result<Decision, InvalidInput> {
+        let mut terms = Vec::new();
+        for charge in check.charges() {
+            terms.push(resolve(charge, now, |scope| self.overrides.get(&override_id(scope)))?);
+        }
+        let ids = check.charges().iter().map(|charge| counter(charge.key(), charge.quota().algorithm()));
+        let mut states: Vec<(Counter, State)> = ids
+            .map(|id| {
+                let state = self.counters.get(&id).cloned();
+                let state = state.unwrap_or_else(|| State::vacant(id.2));
+                (id, state)
+            })
+            .collect();
+        let cases = check.charges().iter().zip(&terms).zip(&mut states);
+        let mut cases: Vec<Case<'_, '_>> = cases
+            .map(|((charge, (quota, level)), (_, state))| Case::new(charge, quota, *level, state))
+            .collect();
+        let mut decision = Decision::default();
+        judge(&mut cases, now, check.is_peek(), &mut decision);
+        drop(cases);
+        if !check.is_peek() {
+            self.counters.extend(states);
+        }
+        Ok(decision)
+    }
+
+    /// Judges a check under an idempotency id, perhaps as a reservation.
+    ///
+    /// # Errors
+    /// As [`Model::check`]; also if the id was used for another check.
+    pub fn reserve(
+        &mut self,
+        check: &Check<'_>,
+        reservation: &Reservation<'_>,
+        now: Timestamp,
+    ) -> Result<Decision, InvalidInput> {
+        match self.ledger.begin(reservation, check, now)? {
+            Begin::Repeat(decision) => Ok(decision),
+            Begin::New | Begin::Full => {
+                let decision = self.check(check, now)?;
+                let held = check.charges().iter().zip(decision.verdicts());
+                let held = held.filter_map(|(charge, verdict)| {
+                    Held::new(counter(charge.key(), charge.quota().algorithm()), charge, verdict)
+                });
+                self.ledger.record(reservation, check, &decision, held.collect());
+                Ok(decision)
+            }
+        }
+    }
+
+    /// Settles a reservation at `actual` units, or cancels it with `None`.
+    pub fn settle(&mut self, id: &[u8], actual: Option<u32>, now: Timestamp) -> Settled {
+        match self.ledger.close(id, now) {
+            Err(answer) => answer,
+            Ok(held) => {
+                for charge in held {
+                    if charge.adds(actual) {
+                        let vacant = State::vacant(charge.counter.2);
+                        self.counters.entry(charge.counter.clone()).or_insert(vacant);
+                    }
+                    if let Some(state) = self.counters.get_mut(&charge.counter) {
+                        charge.settle(state, now, actual);
+                    }
+                }
+                Settled::Done
+            }
+        }
+    }
+
+    /// Gives up to `units` of each charge of an admitted check back.
+    pub fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32, now: Timestamp) {
+        if decision.outcome() == Outcome::Deny {
+            return;
+        }
+        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
+            let Some(receipt) = verdict.receipt() else { continue };
+            if let Some(state) = self.counters.get_mut(&counter(charge.key(), verdict.quota().algorithm())) {
+                let now = state.instant(now.as_micros());
+                state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
+            }
+        }
+    }
+
+    /// Forgets a counter.
+    pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) {
+        self.counters.remove(&counter(key, algorithm));
+    }
+
+    /// Sets an override, or removes it with `None`.
+    ///
+    /// # Errors
+    /// If the override could be valid for no quota.
+    pub fn set_override(
+        &mut self,
+        scope: OverrideScope<'_>,
+        to: Option<Override>,
+    ) -> Result<(), InvalidInput> {
+        match to {
+            Some(found) => {
+                found.validate()?;
+                self.overrides.insert(override_id(scope), found);
+            }
+            None => {
+                self.overrides.remove(&override_id(scope));
+            }
+        }
+        Ok(())
+    }
+}

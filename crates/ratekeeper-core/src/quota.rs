@@ -1,0 +1,440 @@
+//! How much in how long: a [`Quota`] that cannot be invalid, and [`Quotas`],
+//! the one or several of them that a rule has.
+
+mod text;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::calendar::Calendar;
+use crate::error::{Field, InvalidInput};
+use crate::time::{MICROS_PER_MILLI, MICROS_PER_SECOND};
+
+/// The largest limit, burst, queue and cost: 10^9 units.
+pub const LIMIT_MAX: u32 = 1_000_000_000;
+/// The largest limit of the algorithms that remember every request
+/// (`sliding_log`, `concurrency`): their state grows with the limit.
+pub const ENTRIES_MAX: u32 = 10_000;
+/// The shortest window, in milliseconds.
+pub const WINDOW_MILLIS_MIN: u64 = 1;
+/// The longest window, in milliseconds: 366 days.
+pub const WINDOW_MILLIS_MAX: u64 = 366 * 86_400 * 1_000;
+
+/// How a quota counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// A counter that starts again when its window ends.
+    FixedWindow = 1,
+    /// Two counters; the older fades as the window slides over it.
+    SlidingWindow = 2,
+    /// Every request remembered until it is one window old: exact.
+    SlidingLog = 3,
+    /// Tokens that refill steadily, up to a burst (GCRA inside).
+    TokenBucket = 4,
+    /// A steady drip without bursts: requests wait their turn.
+    LeakyBucket = 5,
+    /// How many may be under way at once, each with a lease that lapses.
+    Concurrency = 6,
+}
+
+impl Algorithm {
+    /// All six.
+    pub const ALL: [Algorithm; 6] = [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingLog,
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::Concurrency,
+    ];
+
+    /// The name people write: `token_bucket`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Algorithm::FixedWindow => "fixed_window",
+            Algorithm::SlidingWindow => "sliding_window",
+            Algorithm::SlidingLog => "sliding_log",
+            Algorithm::TokenBucket => "token_bucket",
+            Algorithm::LeakyBucket => "leaky_bucket",
+            Algorithm::Concurrency => "concurrency",
+        }
+    }
+
+    const fn limit_max(self) -> u32 {
+        match self {
+            Algorithm::SlidingLog | Algorithm::Concurrency => ENTRIES_MAX,
+            _ => LIMIT_MAX,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == text).ok_or_else(|| {
+            let names = Algorithm::ALL.map(Algorithm::as_str).join(", ");
+            InvalidInput::new(Field::Algorithm, format!("`{text}`"), format!("one of {names}"))
+        })
+    }
+}
+
+/// `limit` units per `window`, counted by one algorithm.
+///
+/// ```
+/// use ratekeeper_core::Quota;
+///
+/// let quota: Quota = "10/s burst 20".parse()?;
+/// assert_eq!((quota.limit(), quota.capacity()), (10, 20));
+/// assert_eq!(quota.to_string(), "10/s burst 20");
+/// # Ok::<(), ratekeeper_core::InvalidInput>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    limit: u32,
+    /// Burst of a token bucket, queue of a leaky bucket, otherwise `limit`.
+    extra: u32,
+    window_micros: u64,
+    calendar: Option<Calendar>,
+    algorithm: Algorithm,
+}
+
+/// A length of time to a fraction of a microsecond: `micros + rest / limit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Span {
+    pub(crate) micros: u64,
+    pub(crate) rest: u32,
+}
+
+impl Quota {
+    /// A quota of `limit` units per `window`.
+    ///
+    /// For [`Algorithm::Concurrency`] the window is the lease: how long a
+    /// holder that never comes back keeps its place.
+    ///
+    /// # Errors
+    /// If the limit or the window is out of range for the algorithm; the
+    /// error names the bound.
+    pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Self, InvalidInput> {
+        let limit = checked(Field::Limit, limit, 1, algorithm.limit_max())?;
+        let window_micros = checked_window(window)?;
+        let extra = if algorithm == Algorithm::LeakyBucket { 0 } else { limit };
+        Self { limit, extra, window_micros, calendar: None, algorithm }.bounded()
+    }
+
+    /// Refuses a bucket that would take years to refill.
+    fn bounded(self) -> Result<Self, InvalidInput> {
+        let is_bucket = matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let scaled = u128::from(self.extra) * u128::from(self.window_micros);
+        let most = u128::from(WINDOW_MILLIS_MAX * MICROS_PER_MILLI) * u128::from(self.limit);
+        if is_bucket && scaled > most {
+            let got = format!("{} at {} per {:?}", self.extra, self.limit, self.window());
+            return Err(InvalidInput::new(
+                Field::Burst,
+                got,
+                "a burst or queue that refills within 366 days",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// A token bucket that holds `limit` tokens and refills them in `window`.
+    ///
+    /// # Errors
+    /// As [`Quota::new`].
+    pub fn token_bucket(limit: u64, window: Duration) -> Result<Self, InvalidInput> {
+        Self::new(Algorithm::TokenBucket, limit, window)
+    }
+
+    /// A fixed window that begins on the calendar.
+    ///
+    /// # Errors
+    /// If the limit is out of range.
+    pub fn calendar(limit: u64, calendar: Calendar) -> Result<Self, InvalidInput> {
+        let window = Duration::from_micros(calendar.unit().longest_micros());
+        let quota = Self::new(Algorithm::FixedWindow, limit, window)?;
+        Ok(Self { calendar: Some(calendar), ..quota })
+    }
+
+    /// The same rate with room for `burst` at once (token buckets only).
+    ///
+    /// # Errors
+    /// If the burst is out of range or the algorithm has none.
+    pub fn with_burst(self, burst: u64) -> Result<Self, InvalidInput> {
+        self.require(Algorithm::TokenBucket, Field::Burst)?;
+        let extra = checked(Field::Burst, burst, 1, LIMIT_MAX)?;
+        Self { extra, ..self }.bounded()
+    }
+
+    /// The same rate with `queue` units that may wait their turn (leaky
+    /// buckets only; none by default).
+    ///
+    /// # Errors
+    /// If the queue is out of range or the algorithm has none.
+    pub fn with_queue(self, queue: u64) -> Result<Self, InvalidInput> {
+        self.require(Algorithm::LeakyBucket, Field::Queue)?;
+        let extra = checked(Field::Queue, queue, 0, LIMIT_MAX - 1)?;
+        Self { extra, ..self }.bounded()
+    }
+
+    fn require(&self, algorithm: Algorithm, field: Field) -> Result<(), InvalidInput> {
+        if self.algorithm == algorithm {
+            return Ok(());
+        }
+        let got = format!("a {field} on {}", self.algorithm);
+        Err(InvalidInput::new(field, got, format!("{algorithm}: no other algorithm has a {field}")))
+    }
+
+    /// The quota as an override has it: another limit, perhaps another window.
+    ///
+    /// A token bucket's burst keeps its proportion to the limit. A window of
+    /// its own takes a calendar quota off the calendar.
+    ///
+    /// # Errors
+    /// If the new limit or window is out of range for the algorithm.
+    pub fn overridden(self, limit: u64, window: Option<Duration>) -> Result<Self, InvalidInput> {
+        let limit = checked(Field::Limit, limit, 1, self.algorithm.limit_max())?;
+        let window_micros = window.map_or(Ok(self.window_micros), checked_window)?;
+        let extra = match self.algorithm {
+            Algorithm::LeakyBucket => self.extra,
+            Algorithm::TokenBucket => {
+                let scaled = u64::from(self.extra) * u64::from(limit) / u64::from(self.limit);
+                u32::try_from(scaled).unwrap_or(LIMIT_MAX).clamp(1, LIMIT_MAX)
+            }
+            _ => limit,
+        };
+        let calendar = if window.is_some() { None } else { self.calendar };
+        Self { limit, extra, window_micros, calendar, ..self }.bounded()
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The most that can be had at one instant: the burst of a token bucket,
+    /// the queue of a leaky bucket and the one in service, else the limit.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::LeakyBucket => self.extra + 1,
+            _ => self.extra,
+        }
+    }
+
+    /// What one unit adds to the debt of a bucket: `window / limit`.
+    #[inline]
+    pub(crate) const fn unit(&self) -> Span {
+        let limit = self.limit as u64;
+        Span { micros: self.window_micros / limit, rest: (self.window_micros % limit) as u32 }
+    }
+
+    /// The debt up to which a bucket lets a request in: the whole burst of a
+    /// token bucket, the queue of a leaky one.
+    #[inline]
+    pub(crate) fn room(&self) -> Span {
+        if self.extra == self.limit {
+            return Span { micros: self.window_micros, rest: 0 };
+        }
+        self.span_of(self.extra)
+    }
+
+    /// `units` times [`Self::unit`], where the product is within a year.
+    fn span_of(&self, units: u32) -> Span {
+        let (scaled, limit) = (u128::from(units) * u128::from(self.window_micros), u128::from(self.limit));
+        match u64::try_from(scaled) {
+            Ok(scaled) => {
+                let limit = u64::from(self.limit);
+                Span { micros: scaled / limit, rest: (scaled % limit) as u32 }
+            }
+            Err(_) => Span { micros: (scaled / limit) as u64, rest: (scaled % limit) as u32 },
+        }
+    }
+
+    /// The largest cost that can ever pass.
+    #[must_use]
+    pub const fn cost_max(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::LeakyBucket => self.limit,
+            _ => self.extra,
+        }
+    }
+
+    /// How many units may wait in a leaky bucket; 0 for other algorithms.
+    #[must_use]
+    pub const fn queue(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::LeakyBucket => self.extra,
+            _ => 0,
+        }
+    }
+
+    /// The window (the longest it can be, for a calendar month), or the lease
+    /// of a concurrency quota.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_micros(self.window_micros)
+    }
+
+    /// The window in microseconds.
+    #[must_use]
+    pub const fn window_micros(&self) -> u64 {
+        self.window_micros
+    }
+
+    /// The calendar the window follows, if it does.
+    #[must_use]
+    pub const fn calendar_window(&self) -> Option<Calendar> {
+        self.calendar
+    }
+
+    /// How it counts.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+fn checked(field: Field, value: u64, min: u32, max: u32) -> Result<u32, InvalidInput> {
+    u32::try_from(value)
+        .ok()
+        .filter(|value| (min..=max).contains(value))
+        .ok_or_else(|| InvalidInput::range(field, value, min.into(), max.into(), ""))
+}
+
+fn checked_window(window: Duration) -> Result<u64, InvalidInput> {
+    let whole_millis = window.subsec_nanos().is_multiple_of(1_000_000);
+    u64::try_from(window.as_millis())
+        .ok()
+        .filter(|millis| whole_millis && (WINDOW_MILLIS_MIN..=WINDOW_MILLIS_MAX).contains(millis))
+        .map(|millis| millis * MICROS_PER_MILLI)
+        .ok_or_else(|| {
+            let unit = "milliseconds (366 days)";
+            InvalidInput::range(
+                Field::Window,
+                format!("{window:?}"),
+                WINDOW_MILLIS_MIN,
+                WINDOW_MILLIS_MAX,
+                unit,
+            )
+        })
+}
+
+/// The quotas of one rule: a single one, or several that all must hold.
+///
+/// ```
+/// use ratekeeper_core::Quotas;
+///
+/// let tiers: Quotas = "{rps=20, rpm=1000, rph=50000, rpd=100000}".parse()?;
+/// assert_eq!(tiers.iter().count(), 4);
+/// # Ok::<(), ratekeeper_core::InvalidInput>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quotas(Vec<(&'static str, Quota)>);
+
+/// The tiers people name, and their windows in seconds.
+const TIERS: [(&str, u64); 4] = [("rps", 1), ("rpm", 60), ("rph", 3_600), ("rpd", 86_400)];
+
+impl Quotas {
+    /// Quotas for some of requests per second, minute, hour and day.
+    ///
+    /// # Errors
+    /// If no tier is given or a limit is out of range.
+    pub fn tiers(algorithm: Algorithm, limits: &[(&str, u64)]) -> Result<Self, InvalidInput> {
+        let mut quotas: Vec<(&'static str, Quota)> = Vec::new();
+        for &(name, limit) in limits {
+            let Some((name, secs)) = TIERS.into_iter().find(|(tier, _)| *tier == name) else {
+                return Err(InvalidInput::new(Field::QuotaText, format!("`{name}`"), "rps, rpm, rph or rpd"));
+            };
+            if quotas.iter().any(|(known, _)| *known == name) {
+                let got = format!("{name} twice");
+                return Err(InvalidInput::new(Field::QuotaText, got, "each tier once"));
+            }
+            quotas.push((name, Quota::new(algorithm, limit, Duration::from_secs(secs))?));
+        }
+        if quotas.is_empty() {
+            return Err(InvalidInput::new(Field::QuotaText, "no tier", "at least one of rps, rpm, rph, rpd"));
+        }
+        Ok(Self(quotas))
+    }
+
+    /// Each quota with its name within the rule; a single one has none ("").
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Quota)> {
+        self.0.iter().copied()
+    }
+}
+
+impl From<Quota> for Quotas {
+    fn from(quota: Quota) -> Self {
+        Self(vec![("", quota)])
+    }
+}
+
+const fn seconds(secs: u64) -> u64 {
+    secs * MICROS_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_named_in_errors() {
+        let second = Duration::from_secs(1);
+        let cases = [
+            (Quota::token_bucket(0, second), "limit: got 0; expected a whole number from 1 to 1000000000"),
+            (Quota::token_bucket(u64::MAX, second), "from 1 to 1000000000"),
+            (
+                Quota::new(Algorithm::SlidingLog, 10_001, second),
+                "limit: got 10001; expected a whole number from 1 to 10000",
+            ),
+            (Quota::new(Algorithm::Concurrency, 10_001, second), "from 1 to 10000"),
+            (
+                Quota::token_bucket(1, Duration::ZERO),
+                "window: got 0ns; expected a whole number from 1 to 31622400000 milliseconds",
+            ),
+            (
+                Quota::token_bucket(1, Duration::from_micros(1_500)),
+                "window: got 1.5ms; expected a whole number",
+            ),
+            (Quota::token_bucket(1, Duration::MAX), "366 days"),
+            (Quota::token_bucket(1, second).and_then(|q| q.with_burst(0)), "burst: got 0"),
+            (
+                Quota::token_bucket(1, second).and_then(|q| q.with_queue(1)),
+                "queue: got a queue on token_bucket; expected leaky_bucket",
+            ),
+            (
+                Quota::new(Algorithm::FixedWindow, 1, second).and_then(|q| q.with_burst(1)),
+                "burst: got a burst on fixed_window; expected token_bucket",
+            ),
+        ];
+        for (result, expected) in cases {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+        }
+    }
+
+    #[test]
+    fn an_override_keeps_the_shape_of_a_quota() {
+        let bucket: Quota = "10/s burst 20".parse().unwrap();
+        assert_eq!(bucket.overridden(100, None).unwrap().to_string(), "100/s burst 200");
+        let month: Quota = "10 per calendar month".parse().unwrap();
+        assert_eq!(month.overridden(5, None).unwrap().to_string(), "5/calendar month");
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(month.overridden(5, minute).unwrap().to_string(), "5/min fixed_window");
+        let drip: Quota = "5/s leaky_bucket queue 3".parse().unwrap();
+        assert_eq!(drip.overridden(9, None).unwrap().to_string(), "9/s leaky_bucket queue 3");
+        assert!(bucket.overridden(0, None).is_err());
+        let log: Quota = "5/s sliding_log".parse().unwrap();
+        assert!(log.overridden(10_001, None).is_err());
+    }
+}

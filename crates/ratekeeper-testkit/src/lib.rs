@@ -1,0 +1,70 @@
+//! What the tests of all crates share.
+//!
+//! - [`Engine`]: anything that can make decisions; stores and surfaces wrap
+//!   themselves in it;
+//! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
+//! - [`history`]: random histories, run on an engine and on the model at once.
+
+pub mod history;
+pub mod vectors;
+
+use ratekeeper_core::{
+    Algorithm, Check, Decision, Key, Model, Override, OverrideScope, Reservation, Settled, Timestamp,
+};
+
+/// Anything that decides. Errors are text, because surfaces have no other.
+pub trait Engine {
+    /// Sets the instant of what follows.
+    fn set_now(&mut self, now: Timestamp);
+    /// Judges a check.
+    fn check(&mut self, check: &Check<'_>) -> Result<Decision, String>;
+    /// Judges a check under an id.
+    fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String>;
+    /// Settles (`Some`) or cancels (`None`) a reservation.
+    fn settle(&mut self, id: &[u8], actual: Option<u32>) -> Result<Settled, String>;
+    /// Gives up to `units` of each charge back.
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String>;
+    /// Forgets a counter.
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String>;
+    /// Sets (`Some`) or deletes (`None`) an override.
+    fn set_override(&mut self, scope: OverrideScope<'_>, to: Option<Override>) -> Result<(), String>;
+}
+
+/// The model as an engine.
+#[derive(Debug, Default)]
+pub struct ModelEngine {
+    model: Model,
+    now: Timestamp,
+}
+
+impl Engine for ModelEngine {
+    fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    fn check(&mut self, check: &Check<'_>) -> Result<Decision, String> {
+        self.model.check(check, self.now).map_err(|error| error.to_string())
+    }
+
+    fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String> {
+        self.model.reserve(check, reservation, self.now).map_err(|error| error.to_string())
+    }
+
+    fn settle(&mut self, id: &[u8], actual: Option<u32>) -> Result<Settled, String> {
+        Ok(self.model.settle(id, actual, self.now))
+    }
+
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String> {
+        self.model.refund(check, decision, units, self.now);
+        Ok(())
+    }
+
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {
+        self.model.reset(key, algorithm);
+        Ok(())
+    }
+
+    fn set_override(&mut self, scope: OverrideScope<'_>, to: Option<Override>) -> Result<(), String> {
+        self.model.set_override(scope, to).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,179 @@
+//! The seam between the limiter and where counters live.
+
+pub mod memory;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ratekeeper_core::{
+    Algorithm, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled, Timestamp,
+};
+
+/// Where counters live. The limiter knows no more of a store than this.
+///
+/// Every method keeps the decision contract; see `ARCHITECTURE.md`. A store
+/// that needs no I/O answers everything with [`StoreFuture::ready`].
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Judges a check without I/O and writes the answer over `decision`, or
+    /// says (`None`) that it would need some.
+    fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>>;
+
+    /// Judges a check.
+    fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision>;
+
+    /// Judges a check under an id: charged once however often it is sent, and
+    /// settled later if the reservation says so.
+    fn reserve<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        reservation: &'a Reservation<'a>,
+    ) -> StoreFuture<'a, Decision>;
+
+    /// Settles a reservation at `actual` units; `None` cancels it.
+    fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled>;
+
+    /// Gives up to `units` of each charge of an admitted check back.
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()>;
+
+    /// Forgets a counter; says whether there was one.
+    fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool>;
+
+    /// The overrides it resolves inside its checks.
+    fn overrides(&self) -> &dyn Overrides;
+
+    /// The instant a check would be judged at now, as far as this process can
+    /// tell without asking.
+    fn now(&self) -> Timestamp;
+}
+
+/// Limits of their own for projects and organisations.
+pub trait Overrides: Send + Sync {
+    /// Sets an override, or replaces the one there is.
+    fn set<'a>(&'a self, scope: OverrideScope<'a>, to: Override) -> StoreFuture<'a, ()>;
+
+    /// The override of exactly this scope, if it is live.
+    fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>>;
+
+    /// Deletes an override; says whether there was one.
+    fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool>;
+
+    /// Endpoints with their overrides: of a project, or with `None` of the
+    /// organisation itself. Sorted by endpoint.
+    fn list<'a>(
+        &'a self,
+        organisation: &'a str,
+        project: Option<&'a str>,
+    ) -> StoreFuture<'a, Vec<(String, Override)>>;
+
+    /// Deletes what [`Overrides::list`] would list; says how many.
+    fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize>;
+}
+
+/// Why a store could not answer. A denial is not among the reasons.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The kinds of failure that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The store is at its bound and everything in it matters.
+    Capacity,
+    /// The call itself is wrong; no store could answer it.
+    Input,
+}
+
+impl StoreError {
+    /// A store at its bound.
+    #[must_use]
+    pub fn capacity(message: impl Into<String>) -> Self {
+        Self { kind: StoreErrorKind::Capacity, message: message.into(), source: None }
+    }
+
+    /// What kind of failure it is.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self.kind {
+            StoreErrorKind::Capacity => true,
+            StoreErrorKind::Input => false,
+        }
+    }
+}
+
+impl From<InvalidInput> for StoreError {
+    fn from(error: InvalidInput) -> Self {
+        Self {
+            kind: StoreErrorKind::Input,
+            message: "the call is not valid".into(),
+            source: Some(Box::new(error)),
+        }
+    }
+}
+
+/// The answer of a store: there already, or on its way.
+///
+/// Answers that need no I/O cost no allocation.
+#[must_use = "futures do nothing unless polled"]
+pub struct StoreFuture<'a, T>(Inner<'a, T>);
+
+enum Inner<'a, T> {
+    Ready(Option<Result<T, StoreError>>),
+    Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
+}
+
+impl<'a, T> StoreFuture<'a, T> {
+    /// An answer that is there already.
+    pub const fn ready(result: Result<T, StoreError>) -> Self {
+        Self(Inner::Ready(Some(result)))
+    }
+
+    /// An answer that takes I/O.
+    pub fn pending(future: impl Future<Output = Result<T, StoreError>> + Send + 'a) -> Self {
+        Self(Inner::Pending(Box::pin(future)))
+    }
+
+    /// The answer, if it is there already.
+    pub fn now(self) -> Option<Result<T, StoreError>> {
+        match self.0 {
+            Inner::Ready(result) => result,
+            Inner::Pending(_) => None,
+        }
+    }
+}
+
+// A ready answer is moved out, never pinned.
+impl<T> Unpin for StoreFuture<'_, T> {}
+
+impl<T> Future for StoreFuture<'_, T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Inner::Ready(result) => result.take().map_or(Poll::Pending, Poll::Ready),
+            Inner::Pending(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Inner::Ready(_) => "StoreFuture(ready)",
+            Inner::Pending(_) => "StoreFuture(pending)",
+        })
+    }
+}

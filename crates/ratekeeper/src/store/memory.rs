@@ -1,0 +1,456 @@
+//! Counters in this process: the embedded default.
+//!
+//! Sharded tables behind ordinary locks. A check of several keys locks their
+//! shards in one order and holds them together, so its decision is one step:
+//! nothing is rolled back and nobody is denied by a charge that did not last.
+//!
+//! Memory: 40 bytes a counter, about 52 with the free slots between them, and
+//! 16 bytes more for each entry of a log or lease. The number of counters is
+//! bounded ([`MemoryStore::with_max_keys`]). At the bound, see
+//! `Shard::make_room`: made-up keys push one another out, never a counter that
+//! is limiting somebody; if nothing can go, the check fails with
+//! [`StoreErrorKind::Capacity`] and the rule's failure policy decides.
+//!
+//! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
+
+mod fingerprint;
+mod lock;
+mod overrides;
+mod shard;
+mod slot;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ratekeeper_core::{
+    Algorithm, Begin, Case, Charge, Check, Clock, Decision, Held, Key, Ledger, Level, Quota, Reservation,
+    Settled, State, Timestamp, judge, judge_one, resolve,
+};
+use smallvec::SmallVec;
+
+use self::fingerprint::{Fingerprint, Fingerprinter};
+use self::lock::{Guard, Lock};
+use self::overrides::OverrideTable;
+use self::shard::Shard;
+use self::slot::Pressure;
+use super::{Overrides, Store, StoreError, StoreFuture};
+use crate::clock::SystemClock;
+
+/// Counters a store holds unless told otherwise: about 52 MiB when full.
+pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
+/// Idempotency ids and reservations a store remembers at once.
+pub const MAX_IDS: usize = 1_000_000;
+
+/// Enough that threads seldom meet and a table that grows stays small.
+const SHARDS: usize = 256;
+const LEDGERS: usize = 16;
+/// Charges of a check that need no allocation.
+const INLINE: usize = 4;
+
+/// The in-memory store.
+///
+/// ```
+/// use ratekeeper::{Charge, Check, Key, MemoryStore, Name};
+///
+/// let store = MemoryStore::new();
+/// let key = Key::new(Name::new("per-user")?, "user:42")?;
+/// let quota = "10/s burst 20".parse()?;
+/// let charge = Charge::new(key, &quota);
+/// let decision = store.decide(&Check::one(&charge))?;
+/// assert_eq!(decision.verdicts()[0].remaining(), 19);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore {
+    clock: StoreClock,
+    fingerprinter: Fingerprinter,
+    shards: Box<[Padded]>,
+    /// Locked before any shard, never after.
+    ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
+    overrides: OverrideTable,
+}
+
+/// The machine's clock, known to the compiler, or a test's.
+#[derive(Debug)]
+enum StoreClock {
+    System(SystemClock),
+    Given(Arc<dyn Clock>),
+}
+
+impl StoreClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match self {
+            StoreClock::System(clock) => clock.now(),
+            StoreClock::Given(clock) => clock.now(),
+        }
+    }
+}
+
+/// A shard on cache lines of its own: neighbours do not slow each other down.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Lock<Shard>);
+
+impl MemoryStore {
+    /// A store of up to [`MAX_KEYS_DEFAULT`] counters on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(MAX_KEYS_DEFAULT)
+    }
+
+    /// A store of up to `max_keys` counters, rounded up to a multiple of 256.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        Self::build(max_keys, StoreClock::System(SystemClock::new()))
+    }
+
+    /// A store of up to `max_keys` counters that takes its time from `clock`.
+    #[must_use]
+    pub fn with_clock(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
+        Self::build(max_keys, StoreClock::Given(clock))
+    }
+
+    fn build(max_keys: usize, clock: StoreClock) -> Self {
+        let per_shard = max_keys.div_ceil(SHARDS).max(1);
+        let shard = |_| Padded(Lock::new(Shard::new(per_shard)));
+        let ledger = |_| Lock::new(Ledger::with_max(MAX_IDS / LEDGERS));
+        let fingerprinter = Fingerprinter::random();
+        Self {
+            clock,
+            overrides: OverrideTable::new(fingerprinter.clone()),
+            fingerprinter,
+            shards: (0..SHARDS).map(shard).collect(),
+            ledgers: (0..LEDGERS).map(ledger).collect(),
+        }
+    }
+
+    /// How many counters it holds, dead ones that wait for removal included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().len()).sum()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many live counters had to go because the store was at its bound.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.0.lock().evicted()).sum()
+    }
+
+    #[inline]
+    fn shard_index(fingerprint: Fingerprint) -> usize {
+        (fingerprint.high >> 56) as usize
+    }
+
+    #[inline]
+    fn shard(&self, fingerprint: Fingerprint) -> Guard<'_, Shard> {
+        self.shards[Self::shard_index(fingerprint)].0.lock()
+    }
+
+    #[inline]
+    fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
+        self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
+    }
+
+    /// The quota an override puts in the charge's place, if one does.
+    #[inline]
+    fn overridden(&self, charge: &Charge<'_>, now: Timestamp) -> Result<Option<(Quota, Level)>, StoreError> {
+        let Some(table) = self.overrides.snapshot(charge) else { return Ok(None) };
+        Ok(Some(resolve(charge, now, |scope| table.find(scope))?))
+    }
+
+    /// Judges a check; the same as [`Store::check`], without the future.
+    ///
+    /// # Errors
+    /// If the store is at its bound and nothing can go, or an override that
+    /// applies does not fit its quota.
+    #[inline]
+    pub fn decide(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
+        let mut decision = Decision::default();
+        self.decide_into(check, &mut decision)?;
+        Ok(decision)
+    }
+
+    #[inline]
+    fn decide_into(&self, check: &Check<'_>, decision: &mut Decision) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        match check.charges() {
+            [charge] => self.decide_one(charge, now, check.is_peek(), decision),
+            charges => self.decide_many(charges, now, check.is_peek(), decision),
+        }
+    }
+
+    #[inline]
+    fn decide_one(
+        &self,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        peek: bool,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        let fingerprint = self.fingerprint(charge);
+        let algorithm = charge.quota().algorithm();
+        let mut shard = self.shard(fingerprint);
+        let overridden = self.overridden(charge, now)?;
+        let (quota, level) =
+            overridden.as_ref().map_or((charge.quota(), charge.quota_level()), |(q, l)| (q, *l));
+        let Some(index) = shard.find(fingerprint) else {
+            let mut state = State::vacant(algorithm);
+            let case = Case::new(charge, quota, level, &mut state);
+            judge_new(&mut shard, case, now, peek, decision)?;
+            if decision.verdicts()[0].receipt().is_some() {
+                shard.insert(fingerprint, state, Pressure::of(&decision.verdicts()[0]), now.as_micros());
+            }
+            return Ok(());
+        };
+        let mut state = shard.take(index, algorithm);
+        judge_one(Case::new(charge, quota, level, &mut state), now, peek, decision);
+        if peek {
+            shard.put_back(index, state);
+        } else {
+            shard.put(index, state, Pressure::of(&decision.verdicts()[0]));
+        }
+        Ok(())
+    }
+
+    fn decide_many(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        peek: bool,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        let fingerprints: SmallVec<[Fingerprint; INLINE]> =
+            charges.iter().map(|charge| self.fingerprint(charge)).collect();
+        let mut shards = self.lock_all(&fingerprints);
+        let mut terms: SmallVec<[(Quota, Level); INLINE]> = SmallVec::new();
+        for charge in charges {
+            terms.push(self.overridden(charge, now)?.unwrap_or((*charge.quota(), charge.quota_level())));
+        }
+        if !peek {
+            shards.make_room(&fingerprints, now)?;
+        }
+        let mut states: SmallVec<[State; INLINE]> = SmallVec::new();
+        for (fingerprint, charge) in fingerprints.iter().zip(charges) {
+            states.push(shards.take(*fingerprint, charge.quota().algorithm()));
+        }
+        let cases = charges.iter().zip(&terms).zip(&mut states);
+        let mut cases: SmallVec<[Case<'_, '_>; INLINE]> =
+            cases.map(|((charge, (quota, level)), state)| Case::new(charge, quota, *level, state)).collect();
+        judge(&mut cases, now, peek, decision);
+        drop(cases);
+        for ((fingerprint, state), verdict) in fingerprints.iter().zip(states).zip(decision.verdicts()) {
+            let shard = shards.of(*fingerprint);
+            match shard.find(*fingerprint) {
+                Some(index) if peek => shard.put_back(index, state),
+                Some(index) => shard.put(index, state, Pressure::of(verdict)),
+                None if verdict.receipt().is_none() => {}
+                None => shard.insert(*fingerprint, state, Pressure::of(verdict), now.as_micros()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the shards of all `fingerprints`, each once, in ascending order:
+    /// two checks that share shards can never wait for each other in a ring.
+    fn lock_all(&self, fingerprints: &[Fingerprint]) -> Locked<'_> {
+        let mut indices: SmallVec<[usize; INLINE]> =
+            fingerprints.iter().map(|fingerprint| Self::shard_index(*fingerprint)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        Locked(indices.into_iter().map(|index| (index, self.shards[index].0.lock())).collect())
+    }
+
+    fn reserve_now(&self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, StoreError> {
+        let mut ledger = self.ledger(reservation.id());
+        match ledger.begin(reservation, check, self.clock.now())? {
+            Begin::Repeat(decision) => Ok(decision),
+            Begin::Full => Err(StoreError::capacity(format!("all {MAX_IDS} idempotency ids are in use"))),
+            Begin::New => {
+                let decision = self.decide(check)?;
+                let held = check.charges().iter().zip(decision.verdicts());
+                let held =
+                    held.filter_map(|(charge, verdict)| Held::new(self.fingerprint(charge), charge, verdict));
+                ledger.record(reservation, check, &decision, held.collect());
+                Ok(decision)
+            }
+        }
+    }
+
+    fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Fingerprint>> {
+        // The remainder of LEDGERS is below LEDGERS, whatever the width.
+        self.ledgers[self.fingerprinter.id(id) as usize % LEDGERS].lock()
+    }
+
+    fn settle_now(&self, id: &[u8], actual: Option<u32>) -> Settled {
+        let now = self.clock.now();
+        let held = match self.ledger(id).close(id, now) {
+            Err(answer) => return answer,
+            Ok(held) => held,
+        };
+        let fingerprints: Vec<Fingerprint> = held.iter().map(|charge| charge.counter).collect();
+        let mut shards = self.lock_all(&fingerprints);
+        for charge in held {
+            if charge.adds(actual) {
+                shards.ensure(&fingerprints, charge.counter, charge.quota(), now);
+            }
+            shards.update(charge.counter, charge.quota(), now, |state| charge.settle(state, now, actual));
+        }
+        Settled::Done
+    }
+
+    fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) {
+        let now = self.clock.now();
+        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
+            let Some(receipt) = verdict.receipt() else { continue };
+            let fingerprint = self.fingerprint(charge);
+            self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
+                let now = state.instant(now.as_micros());
+                state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
+            });
+        }
+    }
+
+    fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
+        let fingerprint = self.fingerprinter.counter(key, algorithm);
+        let mut shard = self.shard(fingerprint);
+        let found = shard.find(fingerprint);
+        found.inspect(|index| shard.remove(*index)).is_some()
+    }
+}
+
+/// The first charge on a key: there must be room to remember it.
+fn judge_new(
+    shard: &mut Shard,
+    case: Case<'_, '_>,
+    now: Timestamp,
+    peek: bool,
+    decision: &mut Decision,
+) -> Result<(), StoreError> {
+    if !peek && !shard.make_room(1, now.as_micros(), |_| false) {
+        return Err(full());
+    }
+    judge_one(case, now, peek, decision);
+    Ok(())
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::capacity(
+        "the memory store is full of counters that are limiting somebody; raise its max_keys",
+    )
+}
+
+/// The locked shards of one check.
+struct Locked<'a>(SmallVec<[(usize, Guard<'a, Shard>); INLINE]>);
+
+impl Locked<'_> {
+    fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
+        let index = MemoryStore::shard_index(fingerprint);
+        let place = self.0.iter().position(|(locked, _)| *locked == index);
+        &mut self.0[place.expect("every shard of the check is locked")].1
+    }
+
+    fn take(&mut self, fingerprint: Fingerprint, algorithm: Algorithm) -> State {
+        let shard = self.of(fingerprint);
+        match shard.find(fingerprint) {
+            Some(index) => shard.take(index, algorithm),
+            None => State::vacant(algorithm),
+        }
+    }
+
+    fn make_room(&mut self, fingerprints: &[Fingerprint], now: Timestamp) -> Result<(), StoreError> {
+        for (index, shard) in &mut self.0 {
+            let own = fingerprints.iter().filter(|own| MemoryStore::shard_index(**own) == *index);
+            let needed = own.filter(|own| shard.find(**own).is_none()).count();
+            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| fingerprints.contains(&other))
+            {
+                return Err(full());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure there is a counter, unless the store is full.
+    fn ensure(&mut self, own: &[Fingerprint], fingerprint: Fingerprint, quota: &Quota, now: Timestamp) {
+        let shard = self.of(fingerprint);
+        let missing = shard.find(fingerprint).is_none();
+        if missing && shard.make_room(1, now.as_micros(), |other| own.contains(&other)) {
+            let vacant = State::vacant(quota.algorithm());
+            shard.insert(fingerprint, vacant, Pressure::left(quota.capacity(), quota), now.as_micros());
+        }
+    }
+
+    /// Changes a counter that exists; one that does not has nothing to change.
+    fn update(
+        &mut self,
+        fingerprint: Fingerprint,
+        quota: &Quota,
+        now: Timestamp,
+        change: impl FnOnce(&mut State),
+    ) {
+        let shard = self.of(fingerprint);
+        let Some(index) = shard.find(fingerprint) else { return };
+        let mut state = shard.take(index, quota.algorithm());
+        change(&mut state);
+        let status = state.status(quota, state.instant(now.as_micros()));
+        shard.put(index, state, Pressure::left(status.remaining, quota));
+    }
+}
+
+impl Store for MemoryStore {
+    #[inline]
+    fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>> {
+        Some(self.decide_into(check, decision))
+    }
+
+    fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
+        StoreFuture::ready(self.decide(check))
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        reservation: &'a Reservation<'a>,
+    ) -> StoreFuture<'a, Decision> {
+        StoreFuture::ready(self.reserve_now(check, reservation))
+    }
+
+    fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled> {
+        StoreFuture::ready(Ok(self.settle_now(id, actual)))
+    }
+
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+        self.refund_now(check, decision, units);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {
+        StoreFuture::ready(Ok(self.reset_now(key, algorithm)))
+    }
+
+    fn overrides(&self) -> &dyn Overrides {
+        self
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

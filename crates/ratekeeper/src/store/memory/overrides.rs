@@ -1,0 +1,145 @@
+//! Overrides in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ratekeeper_core::{Charge, Override, OverrideScope, Timestamp};
+
+use super::MemoryStore;
+use super::fingerprint::{Fingerprint, Fingerprinter};
+use crate::store::{Overrides, StoreError, StoreFuture};
+
+/// Overrides a store holds at most.
+pub(super) const OVERRIDES_MAX: usize = 1_000_000;
+
+/// All overrides of a store.
+pub(super) struct OverrideTable {
+    fingerprinter: Fingerprinter,
+    /// Whether there are any: checks of a store without overrides, which are
+    /// most, need not look further.
+    any: AtomicBool,
+    entries: RwLock<HashMap<Fingerprint, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    endpoint: String,
+    organisation: String,
+    project: Option<String>,
+    to: Override,
+}
+
+/// The overrides as they are while it is held.
+pub(super) struct Snapshot<'a> {
+    fingerprinter: &'a Fingerprinter,
+    entries: RwLockReadGuard<'a, HashMap<Fingerprint, Entry>>,
+}
+
+impl Snapshot<'_> {
+    pub(super) fn find(&self, scope: OverrideScope<'_>) -> Option<&Override> {
+        self.entries.get(&self.fingerprinter.scope(scope)).map(|entry| &entry.to)
+    }
+}
+
+impl OverrideTable {
+    pub(super) fn new(fingerprinter: Fingerprinter) -> Self {
+        Self { fingerprinter, any: AtomicBool::new(false), entries: RwLock::default() }
+    }
+
+    /// What a charge needs to resolve its overrides; `None` if there are none.
+    #[inline]
+    pub(super) fn snapshot(&self, charge: &Charge<'_>) -> Option<Snapshot<'_>> {
+        if charge.override_scope().is_none() || !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Snapshot { fingerprinter: &self.fingerprinter, entries: self.read() })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<Fingerprint, Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<Fingerprint, Entry>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, scope: OverrideScope<'_>, to: Override, now: Timestamp) -> Result<(), StoreError> {
+        to.validate()?;
+        let mut entries = self.write();
+        if entries.len() >= OVERRIDES_MAX {
+            entries.retain(|_, entry| entry.to.is_live(now));
+        }
+        if entries.len() >= OVERRIDES_MAX {
+            return Err(StoreError::capacity(format!("there are {OVERRIDES_MAX} overrides already")));
+        }
+        let entry = Entry {
+            endpoint: scope.endpoint().to_owned(),
+            organisation: scope.organisation_id().to_owned(),
+            project: scope.project_id().map(ToOwned::to_owned),
+            to,
+        };
+        entries.insert(self.fingerprinter.scope(scope), entry);
+        self.any.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn delete(&self, scope: OverrideScope<'_>, now: Timestamp) -> bool {
+        let mut entries = self.write();
+        let removed = entries.remove(&self.fingerprinter.scope(scope));
+        self.any.store(!entries.is_empty(), Ordering::Release);
+        removed.is_some_and(|entry| entry.to.is_live(now))
+    }
+
+    fn clear(&self, organisation: &str, project: Option<&str>, now: Timestamp) -> usize {
+        let mut entries = self.write();
+        let mut cleared = 0;
+        entries.retain(|_, entry| {
+            let cleared_now = entry.is_of(organisation, project);
+            cleared += usize::from(cleared_now && entry.to.is_live(now));
+            !cleared_now
+        });
+        self.any.store(!entries.is_empty(), Ordering::Release);
+        cleared
+    }
+}
+
+impl Entry {
+    fn is_of(&self, organisation: &str, project: Option<&str>) -> bool {
+        self.organisation == organisation && self.project.as_deref() == project
+    }
+}
+
+impl Overrides for MemoryStore {
+    fn set<'a>(&'a self, scope: OverrideScope<'a>, to: Override) -> StoreFuture<'a, ()> {
+        StoreFuture::ready(self.overrides.set(scope, to, self.clock.now()))
+    }
+
+    fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>> {
+        let entries = self.overrides.read();
+        let found = entries.get(&self.fingerprinter.scope(scope)).map(|entry| &entry.to);
+        StoreFuture::ready(Ok(found.filter(|found| found.is_live(self.clock.now())).cloned()))
+    }
+
+    fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool> {
+        StoreFuture::ready(Ok(self.overrides.delete(scope, self.clock.now())))
+    }
+
+    fn list<'a>(
+        &'a self,
+        organisation: &'a str,
+        project: Option<&'a str>,
+    ) -> StoreFuture<'a, Vec<(String, Override)>> {
+        let now = self.clock.now();
+        let entries = self.overrides.read();
+        let own =
+            entries.values().filter(|entry| entry.is_of(organisation, project) && entry.to.is_live(now));
+        let mut list: Vec<_> = own.map(|entry| (entry.endpoint.clone(), entry.to.clone())).collect();
+        list.sort_by(|left, right| left.0.cmp(&right.0));
+        StoreFuture::ready(Ok(list))
+    }
+
+    fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {
+        StoreFuture::ready(Ok(self.overrides.clear(organisation, project, self.clock.now())))
+    }
+}

@@ -1,0 +1,167 @@
+//! A counter in 40 bytes: its fingerprint and its state, packed.
+
+use ratekeeper_core::algorithm::{Bucket, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket};
+use ratekeeper_core::{Algorithm, Quota, State, Verdict};
+
+use super::fingerprint::Fingerprint;
+
+/// How much of its quota a counter has used, in halvings of what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pressure(u8);
+
+impl Pressure {
+    /// Nothing is left: the counter is limiting somebody right now.
+    pub(super) const EXHAUSTED: Pressure = Pressure(u8::MAX);
+
+    #[inline]
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        Self::left(verdict.remaining(), verdict.quota())
+    }
+
+    #[inline]
+    pub(super) fn left(remaining: u32, quota: &Quota) -> Self {
+        match remaining.checked_ilog2() {
+            None => Self::EXHAUSTED,
+            // At most 30: a capacity is at most 10^9.
+            Some(left) => Self(quota.capacity().ilog2().saturating_sub(left) as u8),
+        }
+    }
+}
+
+const PRESSURE_SHIFT: u32 = 40;
+const ALGORITHM_SHIFT: u32 = 48;
+const LENGTH_MASK: u64 = (1 << PRESSURE_SHIFT) - 1;
+
+/// One place in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) fingerprint: Fingerprint,
+    instant: u64,
+    first: u32,
+    second: u32,
+    /// A length in milliseconds (40 bits), the pressure and the algorithm (8
+    /// bits each). An algorithm of 0 marks a vacant slot.
+    rest: u64,
+}
+
+impl Slot {
+    pub(super) const VACANT: Slot =
+        Slot { fingerprint: Fingerprint { high: 0, low: 0 }, instant: 0, first: 0, second: 0, rest: 0 };
+
+    /// Writes a state. One that grows is kept elsewhere, at `place`.
+    ///
+    /// Field by field: a slot built and then copied would be read back before
+    /// its parts have left the processor's store buffer, and wait for them.
+    #[inline]
+    pub(super) fn write(&mut self, state: &State, pressure: Pressure, place: u32) {
+        let length = match state {
+            State::FixedWindow(FixedWindow { end, length, count }) => {
+                self.instant = *end;
+                self.first = *count;
+                *length
+            }
+            State::SlidingWindow(SlidingWindow { start, window, previous, current }) => {
+                self.instant = *start;
+                self.first = *previous;
+                self.second = *current;
+                *window
+            }
+            State::TokenBucket(TokenBucket(bucket)) | State::LeakyBucket(LeakyBucket(bucket)) => {
+                self.instant = bucket.full_at;
+                self.first = bucket.remainder;
+                self.second = bucket.denominator;
+                0
+            }
+            State::SlidingLog(_) | State::Concurrency(_) => {
+                self.instant = state.expires_at();
+                self.first = place;
+                0
+            }
+        };
+        self.rest = (length / 1_000)
+            | u64::from(pressure.0) << PRESSURE_SHIFT
+            | u64::from(state.algorithm() as u8) << ALGORITHM_SHIFT;
+    }
+
+    /// The state in it, for the algorithm its fingerprint stands for; `None`
+    /// if it is one that grows.
+    #[inline]
+    pub(super) fn state(&self, algorithm: Algorithm) -> Option<State> {
+        let Slot { instant, first, second, .. } = *self;
+        let bucket = || Bucket { full_at: instant, remainder: first, denominator: second };
+        Some(match algorithm {
+            Algorithm::FixedWindow => {
+                State::FixedWindow(FixedWindow { end: instant, length: self.length(), count: first })
+            }
+            Algorithm::SlidingWindow => State::SlidingWindow(SlidingWindow {
+                start: instant,
+                window: self.length(),
+                previous: first,
+                current: second,
+            }),
+            Algorithm::TokenBucket => State::TokenBucket(TokenBucket(bucket())),
+            Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket(bucket())),
+            Algorithm::SlidingLog | Algorithm::Concurrency => return None,
+        })
+    }
+
+    /// Where its state is kept, if it is one that grows.
+    pub(super) fn place(&self) -> Option<u32> {
+        let grows = |algorithm| self.rest >> ALGORITHM_SHIFT == algorithm as u64;
+        (grows(Algorithm::SlidingLog) || grows(Algorithm::Concurrency)).then_some(self.first)
+    }
+
+    fn length(&self) -> u64 {
+        (self.rest & LENGTH_MASK) * 1_000
+    }
+
+    #[inline]
+    pub(super) fn is_vacant(&self) -> bool {
+        self.rest >> ALGORITHM_SHIFT == 0
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        Pressure((self.rest >> PRESSURE_SHIFT) as u8)
+    }
+
+    /// From this instant on, in microseconds, the slot says nothing.
+    pub(super) fn expires_at(&self) -> u64 {
+        let code = self.rest >> ALGORITHM_SHIFT;
+        let algorithm = Algorithm::ALL.into_iter().find(|algorithm| *algorithm as u64 == code);
+        let state = algorithm.and_then(|algorithm| self.state(algorithm));
+        state.map_or(self.instant, |state| state.expires_at())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_40_bytes_and_gives_back_what_went_in() {
+        assert_eq!(size_of::<Slot>(), 40);
+        let fingerprint = Fingerprint { high: 1, low: 2 };
+        let bucket = Bucket { full_at: 1 << 52, remainder: 999_999_999, denominator: 1_000_000_000 };
+        let year = 366 * 86_400_000_000;
+        let states = [
+            State::FixedWindow(FixedWindow { end: 1 << 52, length: year, count: u32::MAX }),
+            State::SlidingWindow(SlidingWindow {
+                start: 1 << 52,
+                window: year,
+                previous: u32::MAX,
+                current: u32::MAX,
+            }),
+            State::TokenBucket(TokenBucket(bucket)),
+            State::LeakyBucket(LeakyBucket(bucket)),
+        ];
+        for state in states {
+            let mut slot = Slot { fingerprint, ..Slot::VACANT };
+            slot.write(&state, Pressure::EXHAUSTED, 0);
+            assert_eq!(slot.state(state.algorithm()).as_ref(), Some(&state));
+            assert_eq!(slot.expires_at(), state.expires_at());
+            assert_eq!(slot.pressure(), Pressure::EXHAUSTED);
+            assert!(!slot.is_vacant());
+        }
+        assert!(Slot::VACANT.is_vacant());
+    }
+}

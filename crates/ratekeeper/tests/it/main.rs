@@ -1,0 +1,5 @@
+//! The library from outside: one binary for all of its integration tests.
+
+mod concurrency;
+mod engine;
+mod memory;

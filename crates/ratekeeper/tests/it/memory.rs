@@ -1,0 +1,121 @@
+//! The memory store against the tables and the model; its bound.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::test_runner::{Config, TestRunner};
+use ratekeeper::{
+    Charge, Check, Key, ManualClock, MemoryStore, Name, Override, OverrideScope, Overrides, Quota,
+    StoreErrorKind, Timestamp,
+};
+use ratekeeper_testkit::{history, vectors};
+
+use crate::engine::StoreEngine;
+
+#[test]
+fn it_follows_the_tables() {
+    let steps = vectors::run_all(StoreEngine::memory);
+    assert!(steps >= 200, "{steps} steps");
+}
+
+#[test]
+fn it_agrees_with_the_model_over_random_histories() {
+    let mut runner = TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&history::histories(120), |history| {
+        history::run(&mut StoreEngine::memory(), &history).map_err(proptest::test_runner::TestCaseError::fail)
+    });
+    if let Err(difference) = result {
+        panic!("{difference}");
+    }
+}
+
+fn store(max_keys: usize) -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    (MemoryStore::with_clock(max_keys, Arc::new(clock.clone())), clock)
+}
+
+fn allowed(store: &MemoryStore, name: &str, subject: &str, quota: &Quota) -> bool {
+    let key = Key::new(Name::new(name).unwrap(), subject).unwrap();
+    store.decide(&Check::one(&Charge::new(key, quota))).unwrap().is_allowed()
+}
+
+#[test]
+fn made_up_keys_cannot_push_out_a_counter_that_limits_somebody() {
+    let (store, _) = store(2_560);
+    let quota: Quota = "5/h".parse().unwrap();
+    let villains: Vec<String> = (0..100).map(|n| format!("villain-{n}")).collect();
+    for villain in &villains {
+        while allowed(&store, "api", villain, &quota) {}
+    }
+    for n in 0..100_000 {
+        assert!(allowed(&store, "api", &format!("made-up-{n}"), &quota));
+    }
+    assert!(store.len() <= 2_560, "{}", store.len());
+    assert!(store.evicted() > 90_000, "{}", store.evicted());
+    for villain in &villains {
+        assert!(!allowed(&store, "api", villain, &quota), "{villain} got away");
+    }
+}
+
+#[test]
+fn a_store_full_of_limiting_counters_says_so_and_recovers() {
+    let (store, clock) = store(256);
+    let quota: Quota = "1/min".parse().unwrap();
+    let key = |n: u32| format!("k{n}");
+    let decide = |n: u32| {
+        let subject = key(n);
+        let key = Key::new(Name::new("api").unwrap(), &subject).unwrap();
+        store.decide(&Check::one(&Charge::new(key, &quota))).map(|decision| decision.is_allowed())
+    };
+    let errors: Vec<_> = (0..10_000).filter_map(|n| decide(n).err()).collect();
+    assert!(errors.len() > 9_000, "one counter a shard fits, the others do not: {}", errors.len());
+    assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Capacity && error.is_transient()));
+    assert!(errors[0].to_string().contains("raise its max_keys"), "{}", errors[0]);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!((20_000..20_010).filter(|n| decide(*n).unwrap()).count(), 10, "the dead made room");
+}
+
+#[test]
+fn memory_stays_bounded_while_keys_come_and_go() {
+    let (store, clock) = store(1_000_000);
+    let quota: Quota = "10/s".parse().unwrap();
+    for n in 0..300_000 {
+        allowed(&store, "api", &format!("visitor-{n}"), &quota);
+        clock.advance(Duration::from_millis(1));
+    }
+    assert!(store.len() < 20_000, "{} counters for 100 live ones", store.len());
+    assert_eq!(store.evicted(), 0);
+}
+
+#[test]
+fn overrides_are_managed_per_project_and_organisation() {
+    let (store, clock) = store(1_000);
+    let project = OverrideScope::project("/a", "1", "42").unwrap();
+    let other = OverrideScope::project("/b:c", "1", "42").unwrap();
+    let organisation = project.without_project();
+    let with_reason = Override { reason: "ticket 7".into(), author: "ann".into(), ..Override::limit(5) };
+    let brief =
+        Override { expires_at: Some(store_now(&clock).after(Duration::from_secs(9))), ..Override::limit(6) };
+    store.set(other, brief.clone()).now().unwrap().unwrap();
+    store.set(project, with_reason.clone()).now().unwrap().unwrap();
+    store.set(organisation, Override::limit(7)).now().unwrap().unwrap();
+
+    let list = |project| store.list("1", project).now().unwrap().unwrap();
+    assert_eq!(store.get(project).now().unwrap().unwrap(), Some(with_reason.clone()));
+    assert_eq!(list(Some("42")), [("/a".to_owned(), with_reason), ("/b:c".to_owned(), brief)]);
+    assert_eq!(list(None), [("/a".to_owned(), Override::limit(7))]);
+    assert_eq!(list(Some("43")), []);
+
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(list(Some("42")).len(), 1, "the brief one is gone");
+    assert_eq!(store.get(other).now().unwrap().unwrap(), None);
+    assert!(!store.delete(other).now().unwrap().unwrap());
+    assert!(store.delete(project).now().unwrap().unwrap());
+    assert!(!store.delete(project).now().unwrap().unwrap());
+    assert_eq!(store.clear("1", None).now().unwrap().unwrap(), 1);
+    assert_eq!(store.clear("1", None).now().unwrap().unwrap(), 0);
+}
+
+fn store_now(clock: &ManualClock) -> Timestamp {
+    ratekeeper::Clock::now(clock)
+}
