@@ -45,13 +45,14 @@ pub struct Verdict {
     pub(crate) quota: Quota,
     pub(crate) reset_after: u64,
     pub(crate) retry_after: Wait,
-    /// The instant of the receipt; 0 if nothing was charged.
     pub(crate) receipt_at: u64,
     pub(crate) receipt_holder: u32,
     pub(crate) remaining: u32,
     pub(crate) cost: u32,
     pub(crate) level: Level,
     pub(crate) enforcement: Enforcement,
+    /// Whether the receipt is one.
+    pub(crate) charged: bool,
 }
 
 impl Verdict {
@@ -108,7 +109,7 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn receipt(&self) -> Option<Receipt> {
-        (self.receipt_at > 0).then_some(Receipt { at: self.receipt_at, holder: self.receipt_holder })
+        self.charged.then_some(Receipt { at: self.receipt_at, holder: self.receipt_holder })
     }
 
     /// Whether this quota had room.
@@ -131,6 +132,7 @@ impl Verdict {
     }
 
     pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
+        self.charged = true;
         self.receipt_at = receipt.at;
         self.receipt_holder = receipt.holder;
     }

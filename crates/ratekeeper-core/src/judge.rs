@@ -156,5 +156,6 @@ fn verdict_of(charge: &Charge<'_>, quota: &Quota, level: Level, attempt: &Attemp
         cost: charge.cost,
         level: if charge.emergency == Emergency::Off { level } else { Level::Emergency },
         enforcement: charge.enforcement,
+        charged: attempt.receipt.is_some(),
     }
 }

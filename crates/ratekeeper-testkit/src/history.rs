@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use ratekeeper_core::{
-    Charge, Charges, Decision, Emergency, Enforcement, Key, Name, Override, OverrideScope, Quota,
+    Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Name, Override, OverrideScope, Quota,
     Reservation, Timestamp,
 };
 
@@ -171,19 +171,45 @@ pub fn run(engine: &mut impl Engine, history: &[Event]) -> Result<(), String> {
     let stage = Stage::new();
     let mut model = ModelEngine::default();
     let mut now = START;
+    // Ids start anew when the clock steps back: whether one that has expired by
+    // then is remembered depends on when a store cleans up.
+    let mut epoch = 0u8;
     let mut past: Vec<(Charges<'_>, Decision)> = Vec::new();
     for (index, event) in history.iter().enumerate() {
         if let Event::Clock(step) = event {
+            if *step < 0 {
+                bury_the_dead(engine, &mut model, &stage)?;
+            }
             now = Timestamp::from_micros(now.as_micros().saturating_add_signed(*step));
+            epoch = epoch.wrapping_add(u8::from(*step < 0));
         }
         engine.set_now(now);
         model.set_now(now);
-        let (ours, theirs) = (step(engine, &stage, event, &past), step(&mut model, &stage, event, &past));
+        let ours = step(engine, &stage, event, epoch, &past);
+        let theirs = step(&mut model, &stage, event, epoch, &past);
         if ours != theirs {
             return Err(format!("event {index}, {event:?}:\n  engine: {ours:?}\n  model:  {theirs:?}"));
         }
         if let (Event::Check { charges, .. }, Answer::Decision(Ok(decision))) = (event, ours) {
             past.push((stage.charges(charges), decision));
+        }
+    }
+    Ok(())
+}
+
+/// A store may forget a counter once it is full again, or keep it for a while:
+/// it is all the same unless the clock then steps back. So before it does, both
+/// forget what says nothing any more.
+fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stage) -> Result<(), String> {
+    for (name, quota) in &stage.quotas {
+        for subject in SUBJECTS {
+            let key = Key::new(*name, subject).expect("a short subject");
+            let charge = Charge::new(key, quota);
+            let seen = model.check(&Check::one(&charge).peek())?;
+            if seen.verdicts()[0].reset_after().is_zero() {
+                engine.reset(key, quota.algorithm())?;
+                model.reset(key, quota.algorithm())?;
+            }
         }
     }
     Ok(())
@@ -196,7 +222,13 @@ enum Answer {
     Other(String),
 }
 
-fn step(engine: &mut impl Engine, stage: &Stage, event: &Event, past: &[(Charges<'_>, Decision)]) -> Answer {
+fn step(
+    engine: &mut impl Engine,
+    stage: &Stage,
+    event: &Event,
+    epoch: u8,
+    past: &[(Charges<'_>, Decision)],
+) -> Answer {
     match event {
         Event::Clock(_) => Answer::Other(String::new()),
         Event::Check { charges, peek, id } => {
@@ -204,14 +236,14 @@ fn step(engine: &mut impl Engine, stage: &Stage, event: &Event, past: &[(Charges
             let check = charges.check().expect("at least one charge");
             let check = if *peek { check.peek() } else { check };
             let Some((id, id_use)) = id else { return Answer::Decision(engine.check(&check)) };
-            let id = [*id];
+            let id = [epoch, *id];
             let reservation = match id_use {
                 IdUse::Once(secs) => Reservation::once(&id, Duration::from_secs(*secs)),
                 IdUse::Hold(secs) => Reservation::hold(&id, Duration::from_secs(*secs)),
             };
             Answer::Decision(engine.reserve(&check, &reservation.expect("a short id")))
         }
-        Event::Settle { id, actual } => Answer::Other(format!("{:?}", engine.settle(&[*id], *actual))),
+        Event::Settle { id, actual } => Answer::Other(format!("{:?}", engine.settle(&[epoch, *id], *actual))),
         Event::Refund { back, units } => {
             let Some((charges, decision)) = past.iter().rev().nth(*back) else {
                 return Answer::Other(String::new());

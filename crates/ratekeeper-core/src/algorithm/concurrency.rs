@@ -29,6 +29,9 @@ pub struct Concurrency {
     pub holders: VecDeque<Holder>,
     /// The number the next holder gets.
     pub next: u32,
+    /// Until when numbers are not used again: the end of the latest lease
+    /// given, returned or not.
+    pub known_until: u64,
 }
 
 impl Concurrency {
@@ -43,13 +46,14 @@ impl Concurrency {
 
 impl Counter for Concurrency {
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.expires_at() > now + quota.window_micros()
+        self.known_until > now + quota.window_micros()
     }
 
     /// The lease was shortened or the clock stepped back: nobody holds for
     /// longer than a lease from now.
     fn heal(&mut self, quota: &Quota, now: u64) {
         let latest = now + quota.window_micros();
+        self.known_until = latest;
         for holder in &mut self.holders {
             holder.until = holder.until.min(latest);
         }
@@ -74,13 +78,14 @@ impl Counter for Concurrency {
         while self.holders.front().is_some_and(|holder| holder.until <= now) {
             self.holders.pop_front();
         }
-        // Numbers go on from the instant a counter comes into being, so that a
-        // receipt from an earlier life of the key names nobody in this one.
-        if self.next == 0 {
-            self.next = (now as u32).max(1);
+        // Numbers start from the instant of the first holder, so that a receipt
+        // from an earlier life of the key names nobody in this one.
+        if self.known_until <= now {
+            self.next = now as u32;
         }
         let holder = Holder { until: now + quota.window_micros(), number: self.next, units: cost };
-        self.next = self.next.wrapping_add(1).max(1);
+        self.next = self.next.wrapping_add(1);
+        self.known_until = self.known_until.max(holder.until);
         // Nearly always the last; not if a longer lease was in force before.
         let place =
             self.holders.iter().rposition(|other| other.until <= holder.until).map_or(0, |last| last + 1);
@@ -92,7 +97,7 @@ impl Counter for Concurrency {
         let used = u32::try_from(self.used(now)).unwrap_or(u32::MAX);
         Status {
             remaining: quota.limit().saturating_sub(used),
-            reset_after: self.expires_at().saturating_sub(now),
+            reset_after: self.holders.back().map_or(0, |holder| holder.until.saturating_sub(now)),
         }
     }
 
@@ -112,6 +117,6 @@ impl Counter for Concurrency {
     }
 
     fn expires_at(&self) -> u64 {
-        self.holders.back().map_or(0, |holder| holder.until)
+        self.known_until
     }
 }

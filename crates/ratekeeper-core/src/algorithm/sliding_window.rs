@@ -41,7 +41,7 @@ impl SlidingWindow {
 
     /// How much of the previous window counts still, rounded up.
     fn faded(&self, now: u64) -> u64 {
-        let left = self.window - (now - self.start);
+        let left = self.window.saturating_sub(now.saturating_sub(self.start));
         mul_div_ceil(self.previous.into(), left, self.window)
     }
 

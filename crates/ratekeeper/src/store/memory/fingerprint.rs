@@ -19,6 +19,9 @@ pub(super) struct Fingerprint {
     pub(super) low: u64,
 }
 
+/// Polymur adds its tweak to sums below 2^63 without wrapping.
+const TWEAK_MASK: u64 = (1 << 60) - 1;
+
 /// A store's secret.
 #[derive(Clone)]
 pub(super) struct Fingerprinter {
@@ -34,7 +37,7 @@ impl Fingerprinter {
     #[inline]
     pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm) -> Fingerprint {
         // Names' ids differ in all bits, so the algorithm can be added on top.
-        self.of(key.subject(), key.scope().id().wrapping_add(algorithm as u64))
+        self.of(key.subject(), key.scope().id().wrapping_add(algorithm as u64) & TWEAK_MASK)
     }
 
     pub(super) fn scope(&self, scope: OverrideScope<'_>) -> Fingerprint {
