@@ -24,9 +24,13 @@ impl SlidingLog {
         self.entries.back().map_or(0, |&(at, _)| at)
     }
 
+    /// The entries that count. Once all are older than the window they were
+    /// made under, a store may have dropped them; so then none does, even if
+    /// the window has become longer.
     fn live(&self, quota: &Quota, now: u64) -> impl Iterator<Item = (u64, u32)> {
         let window = quota.window_micros();
-        self.entries.iter().copied().skip_while(move |(at, _)| at + window <= now)
+        let dead = self.expires_at() <= now;
+        self.entries.iter().copied().skip_while(move |(at, _)| dead || at + window <= now)
     }
 
     fn push(&mut self, now: u64, cost: u32) {
@@ -75,6 +79,9 @@ impl Counter for SlidingLog {
     }
 
     fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
+        if self.expires_at() <= now {
+            self.entries.clear();
+        }
         self.window = quota.window_micros();
         while self.entries.front().is_some_and(|(at, _)| at + self.window <= now) {
             self.entries.pop_front();
@@ -84,6 +91,9 @@ impl Counter for SlidingLog {
     }
 
     fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
+        if self.expires_at() <= now {
+            self.entries.clear();
+        }
         self.window = self.window.max(quota.window_micros());
         self.push(now, cost);
     }

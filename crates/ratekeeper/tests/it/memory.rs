@@ -72,7 +72,7 @@ fn a_store_full_of_limiting_counters_says_so_and_recovers() {
     assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Capacity && error.is_transient()));
     assert!(errors[0].to_string().contains("raise its max_keys"), "{}", errors[0]);
     clock.advance(Duration::from_secs(60));
-    assert_eq!((20_000..20_010).filter(|n| decide(*n).unwrap()).count(), 10, "the dead made room");
+    assert!(decide(20_000).unwrap(), "the dead made room");
 }
 
 #[test]
