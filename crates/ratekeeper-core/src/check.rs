@@ -79,7 +79,7 @@ pub struct Charge<'a> {
     pub(crate) enforcement: Enforcement,
     pub(crate) emergency: Emergency,
     pub(crate) level: Level,
-    pub(crate) overrides: Option<&'a OverrideScope<'a>>,
+    pub(crate) overrides: Option<OverrideScope<'a>>,
     pub(crate) flat: bool,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Charge<'a> {
 
     /// Lets overrides for this project and organisation replace the quota.
     #[must_use]
-    pub const fn overridable(self, scope: &'a OverrideScope<'a>) -> Self {
+    pub const fn overridable(self, scope: OverrideScope<'a>) -> Self {
         Self { overrides: Some(scope), ..self }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Charge<'a> {
 
     /// Where an override may stand, if it may.
     #[must_use]
-    pub const fn override_scope(&self) -> Option<&'a OverrideScope<'a>> {
+    pub const fn override_scope(&self) -> Option<OverrideScope<'a>> {
         self.overrides
     }
 }

@@ -173,6 +173,13 @@ impl Decision {
         Self { origin, ..self }
     }
 
+    /// The decision turned into a denial, because whoever asked would not wait
+    /// as long as it told them to hold back. Its charges must be given back.
+    #[must_use]
+    pub fn given_up(self) -> Self {
+        Self { outcome: Outcome::Deny, retry_after: Wait::micros(self.proceed_after), ..self }
+    }
+
     /// Whether the request may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {

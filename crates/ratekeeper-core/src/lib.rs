@@ -34,6 +34,8 @@
 //! # Ok::<(), ratekeeper_core::InvalidInput>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod algorithm;
 mod calendar;
 mod check;

@@ -142,7 +142,7 @@ pub fn resolve<'f>(
         return Ok((*charge.quota, charge.level));
     };
     let mut live = |scope| find(scope).filter(|found| found.is_live(now));
-    let project = scope.project.and_then(|_| live(*scope)).map(|found| (found, Level::Project));
+    let project = scope.project.and_then(|_| live(scope)).map(|found| (found, Level::Project));
     let found = project.or_else(|| live(scope.without_project()).map(|found| (found, Level::Organisation)));
     match found {
         Some((found, level)) => Ok((charge.quota.overridden(found.limit, found.window)?, level)),

@@ -153,7 +153,7 @@ impl Stage {
                 _ => Emergency::Block,
             });
             if plan.overridable {
-                charge = charge.overridable(&self.scope);
+                charge = charge.overridable(self.scope);
             }
             // The same key under other terms is refused; then the check does
             // without it.

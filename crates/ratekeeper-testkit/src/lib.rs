@@ -5,6 +5,9 @@
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
 //! - [`history`]: random histories, run on an engine and on the model at once.
 
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "the names of test plans say what they are")]
+
 pub mod history;
 pub mod vectors;
 

@@ -274,7 +274,7 @@ fn build_charge<'a>(case: &'a Case, spec: &'a ChargeSpec) -> Result<Charge<'a>, 
         (or(&spec.endpoint, &defaults.endpoint), or(&spec.org, &defaults.org))
     {
         let scope = build_scope(endpoint, org, or(&spec.project, &defaults.project))?;
-        charge = charge.overridable(Box::leak(Box::new(scope)));
+        charge = charge.overridable(scope);
     }
     Ok(charge)
 }

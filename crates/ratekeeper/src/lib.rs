@@ -1,9 +1,37 @@
-//! Exact, explained, all-or-nothing rate limits.
+//! Exact, explained, all-or-nothing rate limits: any set of limits on any key,
+//! in one atomic decision.
+//!
+//! ```
+//! use ratekeeper::{Limiter, MemoryStore, Rule};
+//!
+//! // Three layers, decided together: all of them let a request in, or nothing
+//! // is charged anywhere.
+//! let limiter = Limiter::<str>::builder(MemoryStore::new())
+//!     .rule(Rule::new("per-user", |user: &str| Some(user.into())).quotas("2/s"))
+//!     .rule(Rule::global("global").quotas("{rps=100, rpm=1000}"))
+//!     .build()?;
+//!
+//! assert!(limiter.check_now("ann")?.is_allowed());
+//! assert!(limiter.check_now("ann")?.is_allowed());
+//! let denied = limiter.check_now("ann")?;
+//! assert!(denied.explain().starts_with("denied by per-user: 0 of 2 left (2/s), 1 asked for"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Layout
+//! - [`Limiter`] and [`Rule`]: limits in code; what most programs use;
+//! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
+//! - [`SystemClock`], and [`ManualClock`] for tests;
+//! - everything of `ratekeeper-core`, which is where the arithmetic is.
+
+#![forbid(unsafe_code)]
 
 mod clock;
+mod limiter;
 pub mod store;
 
 pub use clock::SystemClock;
+pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, RULES_MAX, Rule};
 pub use ratekeeper_core::*;
-pub use store::memory::MemoryStore;
+pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};
 pub use store::{Overrides, Store, StoreError, StoreErrorKind, StoreFuture};

@@ -78,7 +78,7 @@ pub struct StoreError {
     kind: StoreErrorKind,
     message: String,
     #[source]
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    input: Option<InvalidInput>,
 }
 
 /// The kinds of failure that callers tell apart.
@@ -95,13 +95,19 @@ impl StoreError {
     /// A store at its bound.
     #[must_use]
     pub fn capacity(message: impl Into<String>) -> Self {
-        Self { kind: StoreErrorKind::Capacity, message: message.into(), source: None }
+        Self { kind: StoreErrorKind::Capacity, message: message.into(), input: None }
     }
 
     /// What kind of failure it is.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// What is wrong with the call, if that is why.
+    #[must_use]
+    pub fn into_input(self) -> Option<InvalidInput> {
+        self.input
     }
 
     /// Whether the same call may succeed later.
@@ -116,11 +122,7 @@ impl StoreError {
 
 impl From<InvalidInput> for StoreError {
     fn from(error: InvalidInput) -> Self {
-        Self {
-            kind: StoreErrorKind::Input,
-            message: "the call is not valid".into(),
-            source: Some(Box::new(error)),
-        }
+        Self { kind: StoreErrorKind::Input, message: "the call is not valid".into(), input: Some(error) }
     }
 }
 

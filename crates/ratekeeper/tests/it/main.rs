@@ -2,4 +2,5 @@
 
 mod concurrency;
 mod engine;
+mod limiter;
 mod memory;

@@ -1,0 +1,384 @@
+//! Rules and a store, joined: the thing a program asks.
+
+mod rule;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratekeeper_core::{
+    Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Origin, Outcome, OverrideScope,
+    Reservation, Settled,
+};
+use smallvec::SmallVec;
+
+use self::rule::Compiled;
+pub use self::rule::{BuildError, OnOutage, Owner, Rule};
+use crate::store::{Store, StoreError};
+
+/// The most rules of one limiter.
+pub const RULES_MAX: usize = 64;
+
+/// Rules that apply to a request without allocating.
+const INLINE: usize = 4;
+/// Waiting is lengthened by up to this share of itself, so that those who were
+/// denied together do not come back together. Never shortened: earlier would be
+/// denied again.
+const JITTER: f64 = 0.1;
+
+/// Limits of several rules, decided together for each request.
+///
+/// All rules that apply are one check: every quota of every rule has room and
+/// all are charged, or nothing is charged anywhere and the decision names the
+/// strictest.
+///
+/// ```
+/// use ratekeeper::{Limiter, MemoryStore, Rule};
+///
+/// struct Request { ip: String, user: String }
+///
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .rule(Rule::new("per-ip", |request: &Request| Some(request.ip.as_str().into())).quotas("100/s"))
+///     .rule(Rule::new("per-user", |request: &Request| Some(request.user.as_str().into())).quotas("10/s burst 20"))
+///     .rule(Rule::global("global").quotas("10000/s"))
+///     .build()?;
+///
+/// let decision = limiter.check_now(&Request { ip: "192.0.2.7".into(), user: "ann".into() })?;
+/// assert!(decision.is_allowed());
+/// assert_eq!(decision.verdicts().len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Limiter<R: ?Sized> {
+    store: Arc<dyn Store>,
+    rules: Box<[Compiled<R>]>,
+}
+
+/// Collects the rules of a [`Limiter`].
+#[derive(Debug)]
+pub struct LimiterBuilder<R: ?Sized> {
+    store: Arc<dyn Store>,
+    rules: Vec<Rule<R>>,
+}
+
+impl<R: ?Sized> LimiterBuilder<R> {
+    /// Adds a rule.
+    #[must_use]
+    pub fn rule(mut self, rule: Rule<R>) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Checks all rules.
+    ///
+    /// # Errors
+    /// The first rule that cannot be used, and why. Nothing is half-built.
+    pub fn build(self) -> Result<Limiter<R>, BuildError> {
+        let mut rules: Vec<Compiled<R>> = Vec::with_capacity(self.rules.len());
+        for rule in self.rules {
+            let compiled = rule.compile()?;
+            let wrong = |got: &str, expected: String| BuildError {
+                rule: compiled.name.to_string(),
+                source: InvalidInput::new(Field::Name, got, expected),
+            };
+            if rules.iter().any(|known| known.name == compiled.name) {
+                return Err(wrong("a second rule of this name", "a name of its own for each rule".into()));
+            }
+            if rules.len() == RULES_MAX {
+                return Err(wrong("one rule too many", format!("at most {RULES_MAX} rules")));
+            }
+            rules.push(compiled);
+        }
+        Ok(Limiter { store: self.store, rules: rules.into() })
+    }
+}
+
+impl<R: ?Sized> Limiter<R> {
+    /// A limiter without rules yet, on `store`.
+    pub fn builder(store: impl Store + 'static) -> LimiterBuilder<R> {
+        Self::builder_on(Arc::new(store))
+    }
+
+    /// A limiter on a store that others use as well.
+    pub fn builder_on(store: Arc<dyn Store>) -> LimiterBuilder<R> {
+        LimiterBuilder { store, rules: Vec::new() }
+    }
+
+    /// The store, for its overrides and its clock.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Judges a request and charges it one unit.
+    ///
+    /// A denial is a decision, and so is what a rule says to an outage.
+    ///
+    /// # Errors
+    /// Only if the request itself cannot be judged: a key that is empty or too
+    /// long, or an override that fits no quota.
+    pub async fn check(&self, request: &R) -> Result<Decision, InvalidInput> {
+        self.check_cost(request, 1).await
+    }
+
+    /// Judges a request and charges it `cost` units. Rules that count requests
+    /// ([`Rule::per_request`]) charge one.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`]; also if the cost is beyond 10^9.
+    pub async fn check_cost(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
+        let applied = self.apply(request);
+        let charges = applied.charges(cost)?;
+        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+        let mut decision = Decision::default();
+        match self.store.try_check(&check, &mut decision) {
+            Some(Ok(())) => Ok(decision),
+            Some(Err(error)) => self.outage(&applied, error),
+            None => self.answer(&applied, self.store.check(&check).await),
+        }
+    }
+
+    /// [`Limiter::check`] for stores that need no I/O, outside of async code.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`]; also if the store does need I/O.
+    #[inline]
+    pub fn check_now(&self, request: &R) -> Result<Decision, InvalidInput> {
+        self.check_cost_now(request, 1)
+    }
+
+    /// [`Limiter::check_cost`] for stores that need no I/O.
+    ///
+    /// # Errors
+    /// As [`Limiter::check_cost`]; also if the store does need I/O.
+    #[inline]
+    pub fn check_cost_now(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
+        let applied = self.apply(request);
+        let charges = applied.charges(cost)?;
+        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+        let mut decision = Decision::default();
+        match self.store.try_check(&check, &mut decision) {
+            Some(Ok(())) => Ok(decision),
+            Some(Err(error)) => self.outage(&applied, error),
+            None => Err(InvalidInput::new(
+                Field::Check,
+                "a store that needs I/O",
+                "`check` instead of `check_now`",
+            )),
+        }
+    }
+
+    /// Tells what a request would meet, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn peek(&self, request: &R) -> Result<Decision, InvalidInput> {
+        let applied = self.apply(request);
+        let charges = applied.charges(1)?;
+        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+        self.answer(&applied, self.store.check(&check.peek()).await)
+    }
+
+    /// One sentence on what a request would meet now, and a line for every
+    /// quota that applies.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn explain(&self, request: &R) -> Result<String, InvalidInput> {
+        let decision = self.peek(request).await?;
+        let lines = decision.verdicts().iter().map(|verdict| {
+            let (name, left, level) = (verdict.name(), verdict.remaining(), verdict.level().as_str());
+            format!(
+                "\n- {name}: {left} of {} left, {} (set by: {level})",
+                verdict.quota().capacity(),
+                verdict.quota()
+            )
+        });
+        Ok(std::iter::once(decision.explain()).chain(lines).collect())
+    }
+
+    /// Gives up to `units` of each charge of an earlier decision back.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`]. An outage is no error: what cannot be given back
+    /// comes back with time.
+    pub async fn refund(&self, request: &R, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+        let applied = self.apply(request);
+        let charges = applied.charges(1)?;
+        let Ok(check) = charges.check() else { return Ok(()) };
+        let result = self.store.refund(&check, decision, units).await;
+        result.err().and_then(StoreError::into_input).map_or(Ok(()), Err)
+    }
+
+    /// Charges an estimate under `id` that is settled or cancelled within
+    /// `hold`, or else lapses and stays charged. Sent again under the same id,
+    /// it is charged once.
+    ///
+    /// # Errors
+    /// As [`Limiter::check_cost`]; also if the id or `hold` is out of bounds,
+    /// or the id was used for another request.
+    pub async fn reserve(
+        &self,
+        request: &R,
+        estimate: u64,
+        id: &str,
+        hold: Duration,
+    ) -> Result<Decision, InvalidInput> {
+        let reservation = Reservation::hold(id, hold)?;
+        let applied = self.apply(request);
+        let charges = applied.charges(estimate)?;
+        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+        self.answer(&applied, self.store.reserve(&check, &reservation).await)
+    }
+
+    /// Makes a reservation's charge the `actual` amount. What is above the
+    /// estimate is charged whether or not there is room.
+    ///
+    /// # Errors
+    /// If the amount is beyond 10^9, or the store could not answer.
+    pub async fn settle(&self, id: &str, actual: u64) -> Result<Settled, StoreError> {
+        let bounded = u32::try_from(actual).ok().filter(|actual| *actual <= LIMIT_MAX);
+        let expected = || format!("a whole number from 0 to {LIMIT_MAX}");
+        let actual = bounded.ok_or_else(|| InvalidInput::new(Field::Cost, actual, expected()))?;
+        self.store.settle(id.as_bytes(), Some(actual)).await
+    }
+
+    /// Undoes a reservation's charge.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn cancel(&self, id: &str) -> Result<Settled, StoreError> {
+        self.store.settle(id.as_bytes(), None).await
+    }
+
+    /// Waits until a request is allowed, for at most `patience` in all, and
+    /// then also as long as a leaky bucket asks it to hold back.
+    ///
+    /// Waits are as long as the decision says and a little longer, at random,
+    /// so that those who wait do not come back all at once. If `patience` would
+    /// not suffice, the denial is returned at once and nothing stays charged.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn until_allowed(&self, request: &R, patience: Duration) -> Result<Decision, InvalidInput> {
+        let mut left = patience;
+        loop {
+            let decision = self.check(request).await?;
+            if decision.is_allowed() {
+                if decision.proceed_after() > left {
+                    self.refund(request, &decision, 1).await?;
+                    return Ok(decision.given_up());
+                }
+                tokio::time::sleep(decision.proceed_after()).await;
+                return Ok(decision);
+            }
+            let wait = decision.retry_after().duration();
+            let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left) else {
+                return Ok(decision);
+            };
+            let wait = wait.mul_f64(1.0 + JITTER * fastrand::f64());
+            tokio::time::sleep(wait).await;
+            left = left.saturating_sub(wait);
+        }
+    }
+
+    /// Forgets the counters of a request; says how many there were.
+    ///
+    /// # Errors
+    /// If a key is empty or too long, or the store could not answer.
+    pub async fn reset(&self, request: &R) -> Result<usize, StoreError> {
+        let applied = self.apply(request);
+        let mut forgotten = 0;
+        for charge in applied.charges(1)?.check().iter().flat_map(Check::charges) {
+            forgotten += usize::from(self.store.reset(charge.key(), charge.quota().algorithm()).await?);
+        }
+        Ok(forgotten)
+    }
+
+    /// The rules that apply to a request, each with the key it found.
+    #[inline]
+    fn apply<'r>(&'r self, request: &'r R) -> Applied<'r, R> {
+        let applied = self.rules.iter().filter_map(|rule| {
+            let subject = (rule.key)(request)?;
+            let owner = rule.owner.as_ref().and_then(|owner| owner(request));
+            Some(AppliedRule { rule, subject, owner })
+        });
+        Applied(applied.collect())
+    }
+
+    fn unlimited(&self) -> Decision {
+        Decision::without_store(Outcome::Allow, Origin::Unlimited, self.store.now())
+    }
+
+    fn answer(
+        &self,
+        applied: &Applied<'_, R>,
+        result: Result<Decision, StoreError>,
+    ) -> Result<Decision, InvalidInput> {
+        result.or_else(|error| self.outage(applied, error))
+    }
+
+    /// What the rules say to a store that could not answer: one that denies is
+    /// enough. A call that no store could answer is the caller's error.
+    #[cold]
+    fn outage(&self, applied: &Applied<'_, R>, error: StoreError) -> Result<Decision, InvalidInput> {
+        if let Some(input) = error.into_input() {
+            return Err(input);
+        }
+        let strictest = applied.0.iter().map(|applied| applied.rule.on_outage).max();
+        let outcome = match strictest.unwrap_or_default() {
+            OnOutage::Allow => Outcome::Allow,
+            OnOutage::Deny => Outcome::Deny,
+        };
+        Ok(Decision::without_store(outcome, Origin::Outage, self.store.now()))
+    }
+}
+
+/// The rules that apply to one request.
+struct Applied<'r, R: ?Sized>(SmallVec<[AppliedRule<'r, R>; INLINE]>);
+
+struct AppliedRule<'r, R: ?Sized> {
+    rule: &'r Compiled<R>,
+    subject: Cow<'r, str>,
+    owner: Option<Owner<'r>>,
+}
+
+impl<R: ?Sized> Applied<'_, R> {
+    /// One charge for every quota of every rule.
+    #[inline]
+    fn charges(&self, cost: u64) -> Result<Charges<'_>, InvalidInput> {
+        let mut charges = Charges::new();
+        for AppliedRule { rule, subject, owner } in &self.0 {
+            for (name, quota) in &rule.quotas {
+                let mut charge =
+                    Charge::new(Key::new(*name, subject.as_ref())?, quota).enforcement(rule.enforcement);
+                if rule.per_request {
+                    charge = charge.flat();
+                } else if cost != 1 {
+                    charge = charge.cost(cost)?;
+                }
+                if let Some(owner) = owner {
+                    charge = charge.overridable(owner.scope(name.as_str())?);
+                }
+                charges.push(charge)?;
+            }
+        }
+        Ok(charges)
+    }
+}
+
+impl Owner<'_> {
+    fn scope<'s>(&'s self, endpoint: &'s str) -> Result<OverrideScope<'s>, InvalidInput> {
+        match &self.project {
+            Some(project) => OverrideScope::project(endpoint, &self.organisation, project),
+            None => OverrideScope::organisation(endpoint, &self.organisation),
+        }
+    }
+}
+
+impl<R: ?Sized> fmt::Debug for Limiter<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules: Vec<&str> = self.rules.iter().map(|rule| rule.name.as_str()).collect();
+        f.debug_struct("Limiter").field("store", &self.store).field("rules", &rules).finish()
+    }
+}

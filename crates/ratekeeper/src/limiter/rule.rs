@@ -1,0 +1,174 @@
+//! A rule in code: whose quota it is, how much, and what an outage means.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use ratekeeper_core::{Enforcement, InvalidInput, Name, Quota, Quotas};
+
+/// From a request to the key it counts under; `None`: the rule does not apply.
+type KeyFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Cow<'r, str>> + Send + Sync>;
+/// From a request to the organisation and project whose overrides it follows.
+type OwnerFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Owner<'r>> + Send + Sync>;
+
+/// Whose overrides a request follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner<'r> {
+    /// The organisation.
+    pub organisation: Cow<'r, str>,
+    /// The project in it, if the request belongs to one.
+    pub project: Option<Cow<'r, str>>,
+}
+
+/// What happens to a request when the store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnOutage {
+    /// It goes on, uncounted: the limiter must not take down what it protects.
+    #[default]
+    Allow,
+    /// It is denied: what the rule protects must not be exceeded.
+    Deny,
+}
+
+/// Which requests, whose quota, how much.
+///
+/// ```
+/// use ratekeeper::Rule;
+///
+/// struct Request { user: Option<String> }
+///
+/// let rule = Rule::new("per-user", |request: &Request| request.user.as_deref().map(Into::into))
+///     .quotas("{rps=20, rpm=1000}");
+/// ```
+pub struct Rule<R: ?Sized> {
+    pub(super) name: String,
+    pub(super) key: KeyFn<R>,
+    pub(super) quotas: Vec<Result<Quotas, InvalidInput>>,
+    pub(super) owner: Option<OwnerFn<R>>,
+    pub(super) enforcement: Enforcement,
+    pub(super) on_outage: OnOutage,
+    pub(super) per_request: bool,
+}
+
+impl<R: ?Sized> Rule<R> {
+    /// A rule on the key that `key` finds in a request. Where it finds none,
+    /// the rule does not apply.
+    pub fn new<K>(name: impl Into<String>, key: K) -> Self
+    where
+        K: for<'r> Fn(&'r R) -> Option<Cow<'r, str>> + Send + Sync + 'static,
+    {
+        Self {
+            name: name.into(),
+            key: Box::new(key),
+            quotas: Vec::new(),
+            owner: None,
+            enforcement: Enforcement::Enforce,
+            on_outage: OnOutage::Allow,
+            per_request: false,
+        }
+    }
+
+    /// A rule that counts all requests together.
+    pub fn global(name: impl Into<String>) -> Self {
+        Self::new(name, |_| Some(Cow::Borrowed("all")))
+    }
+
+    /// Sets the quotas from text: one (`10/s burst 20`) or tiers
+    /// (`{rps=20, rpm=1000}`). What is wrong with it is told when the limiter
+    /// is built.
+    #[must_use]
+    pub fn quotas(mut self, text: &str) -> Self {
+        self.quotas.push(text.parse());
+        self
+    }
+
+    /// Sets the quota.
+    #[must_use]
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quotas.push(Ok(quota.into()));
+        self
+    }
+
+    /// Counts requests, whatever they cost: the cost of a check does not apply
+    /// to this rule.
+    #[must_use]
+    pub fn per_request(self) -> Self {
+        Self { per_request: true, ..self }
+    }
+
+    /// Counts and tells, but never denies.
+    #[must_use]
+    pub fn shadow(self) -> Self {
+        Self { enforcement: Enforcement::Shadow, ..self }
+    }
+
+    /// What an outage of the store means.
+    #[must_use]
+    pub fn on_outage(self, on_outage: OnOutage) -> Self {
+        Self { on_outage, ..self }
+    }
+
+    /// Lets overrides replace the quota, for the organisation and project that
+    /// `owner` finds in a request. The endpoint of an override is the quota's
+    /// name: the rule's, or `rule.rpm` for one of several.
+    #[must_use]
+    pub fn overridable<O>(self, owner: O) -> Self
+    where
+        O: for<'r> Fn(&'r R) -> Option<Owner<'r>> + Send + Sync + 'static,
+    {
+        Self { owner: Some(Box::new(owner)), ..self }
+    }
+
+    /// Checks the rule and names its quotas.
+    pub(super) fn compile(self) -> Result<Compiled<R>, BuildError> {
+        let wrong = |rule: &str, source| BuildError { rule: rule.to_owned(), source };
+        let name = Name::new(&self.name).map_err(|error| wrong(&self.name, error))?;
+        let Some(quotas) = self.quotas.into_iter().next_back() else {
+            let nothing =
+                InvalidInput::new(ratekeeper_core::Field::QuotaText, "none", "a quota, such as `100/60s`");
+            return Err(wrong(&self.name, nothing));
+        };
+        let quotas = quotas.map_err(|error| wrong(&self.name, error))?;
+        let named = quotas.iter().map(|(tier, quota)| {
+            let scope = if tier.is_empty() { Ok(name) } else { Name::joined(name, tier) };
+            Ok((scope.map_err(|error| wrong(&self.name, error))?, quota))
+        });
+        Ok(Compiled {
+            name,
+            key: self.key,
+            quotas: named.collect::<Result<_, _>>()?,
+            owner: self.owner,
+            enforcement: self.enforcement,
+            on_outage: self.on_outage,
+            per_request: self.per_request,
+        })
+    }
+}
+
+impl<R: ?Sized> fmt::Debug for Rule<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule").field("name", &self.name).field("quotas", &self.quotas).finish_non_exhaustive()
+    }
+}
+
+/// A rule that has been checked.
+pub(super) struct Compiled<R: ?Sized> {
+    pub(super) name: Name,
+    pub(super) key: KeyFn<R>,
+    pub(super) quotas: Vec<(Name, Quota)>,
+    pub(super) owner: Option<OwnerFn<R>>,
+    pub(super) enforcement: Enforcement,
+    pub(super) on_outage: OnOutage,
+    pub(super) per_request: bool,
+}
+
+/// A rule that cannot be used: which one, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("rule `{rule}`")]
+#[non_exhaustive]
+pub struct BuildError {
+    /// The rule's name as it was given.
+    pub rule: String,
+    /// What is wrong with it.
+    #[source]
+    pub source: InvalidInput,
+}
