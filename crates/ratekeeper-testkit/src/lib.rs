@@ -3,11 +3,13 @@
 //! - [`Engine`]: anything that can make decisions; stores and surfaces wrap
 //!   themselves in it;
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
-//! - [`history`]: random histories, run on an engine and on the model at once.
+//! - [`history`]: random histories, run on an engine and on the model at once;
+//! - [`fuzz`]: what the fuzz targets run.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "the names of test plans say what they are")]
 
+pub mod fuzz;
 pub mod history;
 pub mod vectors;
 

@@ -1,0 +1,32 @@
+//! Ratekeeper measured against its peers.
+//!
+//! Every comparison is made within one run: candidates take turns round by
+//! round, so that a machine that slows down slows all of them. Numbers from
+//! different runs are not to be compared.
+//!
+//! - [`scenario`]: which keys are asked for, and whether limits let them pass;
+//! - [`candidate`]: everything that is measured, built the same way;
+//! - [`measure`]: the loop around a check, and the rounds;
+//! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
+//! - [`targets`] and [`report`]: what we promised, and what came out.
+
+use std::error::Error;
+
+pub mod accuracy;
+pub mod allocations;
+pub mod candidate;
+pub mod conditions;
+pub mod floor;
+pub mod key;
+pub mod limiter;
+pub mod measure;
+pub mod ours;
+pub mod peers;
+pub mod report;
+pub mod rss;
+pub mod scenario;
+pub mod series;
+pub mod targets;
+
+/// What can go wrong while a benchmark is set up.
+pub type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;

@@ -1,0 +1,90 @@
+//! What is given back: never above full, exactly what was taken, and nothing
+//! once the charge no longer counts.
+
+use proptest::prelude::{prop_assert, prop_assert_eq};
+use ratekeeper_core::{Algorithm, Receipt};
+
+use crate::support::{Cost, Counter, START, Step, costs, histories, hold, pauses, quotas};
+
+for_each_algorithm!(refunds_never_bring_a_quota_above_full: never_above_full);
+
+fn never_above_full(algorithm: Algorithm) {
+    let refund = (0..4usize, 1..=1_000_000_000u32);
+    let question = (pauses(), costs(), proptest::option::of(refund));
+    hold(300, (quotas(algorithm), proptest::collection::vec(question, 1..=30)), |(quota, history)| {
+        let mut counter = Counter::new(quota);
+        let mut receipts: Vec<Receipt> = Vec::new();
+        let mut now = START;
+        for (pause, cost, refund) in history {
+            let units;
+            (now, units) = counter.follow(Step { pause, cost }, now);
+            receipts.extend(counter.ask(now, units).receipt);
+            let Some((back, units)) = refund else { continue };
+            // Also more than was charged, and more than once: callers do.
+            let Some(receipt) = receipts.iter().rev().nth(back) else { continue };
+            let before = counter.status(now).remaining;
+            counter.refund(now, units, *receipt);
+            let after = counter.status(now).remaining;
+            prop_assert!((before..=quota.capacity()).contains(&after), "{} became {}", before, after);
+        }
+        Ok(())
+    });
+}
+
+for_each_algorithm!(a_charge_given_back_at_once_leaves_what_was_there: given_back_at_once);
+
+fn given_back_at_once(algorithm: Algorithm) {
+    hold(400, (quotas(algorithm), histories(30)), |(quota, history)| {
+        let mut counter = Counter::new(quota);
+        let mut now = START;
+        for step in history {
+            let cost;
+            (now, cost) = counter.follow(step, now);
+            let before = counter.status(now).remaining;
+            let mut other = counter.clone();
+            if let Some(receipt) = other.ask(now, cost).receipt {
+                other.refund(now, cost, receipt);
+                prop_assert_eq!(other.status(now).remaining, before, "{} of {} at {}", cost, quota, now);
+            }
+            counter.ask(now, cost);
+        }
+        Ok(())
+    });
+}
+
+for_each_algorithm!(a_refund_that_comes_too_late_does_nothing: too_late);
+
+/// Too late is: in another fixed window, two windows on in a sliding one, a
+/// window later in a log, once the units have drained from a bucket, once the
+/// lease has lapsed. Others may have come in between and must not profit.
+fn too_late(algorithm: Algorithm) {
+    let values = (quotas(algorithm), costs(), histories(12), 0..=1_500u64);
+    hold(400, values, |(quota, cost, history, late)| {
+        let mut counter = Counter::new(quota);
+        let cost = match cost {
+            Cost::TooMuch | Cost::RestAndOne => 1,
+            cost => counter.cost(cost, START).min(quota.cost_max()),
+        };
+        let receipt = counter.ask(START, cost).receipt.expect("a full quota admits it");
+        let gone_at = match algorithm {
+            // The counter's own windows may start anew, so this is the latest.
+            Algorithm::SlidingWindow => receipt.at + 2 * quota.window_micros(),
+            Algorithm::SlidingLog => receipt.at + quota.window_micros(),
+            _ => receipt.at,
+        };
+        let mut now = START;
+        for step in history {
+            let cost;
+            (now, cost) = counter.follow(step, now);
+            counter.ask(now, cost);
+        }
+        now = now.max(gone_at) + late * late.is_multiple_of(3) as u64;
+        let before = counter.state.clone();
+        counter.refund(now, cost, receipt);
+        let probe = Counter { quota, state: before };
+        for later in [now, now + quota.window_micros() / 3, now + quota.window_micros()] {
+            prop_assert_eq!(counter.status(later), probe.status(later));
+        }
+        Ok(())
+    });
+}

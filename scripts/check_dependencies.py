@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Checks what the workspace depends on: licences, sources, duplicates.
+
+Reads `cargo metadata`, so it needs nothing but cargo. Advisories need a database
+from the network, which a build must not depend on: where `cargo audit` and its
+database are at hand, `make audit` runs it.
+"""
+
+import collections
+import json
+import re
+import subprocess
+import sys
+
+LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
+# Two incompatible versions of a crate are built twice and do not mix; each that
+# cannot be helped stands here with its reason.
+DUPLICATES: dict[str, str] = {}
+
+
+def licensed(expression: str) -> bool:
+    """Whether an SPDX expression can be met with the licences we allow."""
+    tokens = re.findall(r"\(|\)|[^\s()]+", expression.replace("/", " OR "))
+    position = 0
+
+    def atom() -> bool:
+        nonlocal position
+        token = tokens[position]
+        position += 1
+        if token == "(":
+            met = either()
+            position += 1
+            return met
+        if position < len(tokens) and tokens[position] == "WITH":
+            position += 2
+        return token in LICENCES
+
+    def both() -> bool:
+        nonlocal position
+        met = atom()
+        while position < len(tokens) and tokens[position] == "AND":
+            position += 1
+            met = atom() and met
+        return met
+
+    def either() -> bool:
+        nonlocal position
+        met = both()
+        while position < len(tokens) and tokens[position] == "OR":
+            position += 1
+            met = both() or met
+        return met
+
+    return either()
+
+
+def compatible(version: str) -> str:
+    """The part of a version that decides whether two can be one."""
+    major, minor, patch = version.split("+")[0].split("-")[0].split(".")
+    return major if major != "0" else f"0.{minor}" if minor != "0" else f"0.0.{patch}"
+
+
+def problems(packages: list[dict]) -> list[str]:
+    found = []
+    versions = collections.defaultdict(set)
+    for package in packages:
+        name = f"{package['name']} {package['version']}"
+        if package["source"] is None:
+            continue
+        versions[package["name"]].add(compatible(package["version"]))
+        if not re.match(r"(registry|sparse)\+.*crates\.io", package["source"]):
+            found.append(f"{name}: comes from {package['source']}, not from crates.io")
+        if not licensed(package["license"] or "none"):
+            found.append(f"{name}: licence {package['license']!r}; allowed are {', '.join(sorted(LICENCES))}")
+    for name, several in sorted(versions.items()):
+        if len(several) > 1 and name not in DUPLICATES:
+            found.append(f"{name}: versions {', '.join(sorted(several))} side by side; unify them or say why")
+    for name in sorted(DUPLICATES):
+        if len(versions[name]) < 2:
+            found.append(f"{name}: no longer there twice; take it off the list in {sys.argv[0]}")
+    return found
+
+
+def main() -> int:
+    command = ["cargo", "metadata", "--format-version", "1", "--all-features", "--locked"]
+    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    found = problems(metadata["packages"])
+    for problem in found:
+        print(f"error: {problem}", file=sys.stderr)
+    outside = sum(package["source"] is not None for package in metadata["packages"])
+    print(f"{outside} dependencies checked: licences, sources, duplicates; {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
