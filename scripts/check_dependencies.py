@@ -15,7 +15,13 @@ import sys
 LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
 # Two incompatible versions of a crate are built twice and do not mix; each that
 # cannot be helped stands here with its reason.
-DUPLICATES: dict[str, str] = {}
+DUPLICATES = {
+    "getrandom": "comes with rand",
+    "rand": "shuttle is behind proptest; both for tests only",
+    "rand_core": "comes with rand",
+    "syn": "derive macros move to 3 at their own pace; build time only",
+    "windows-sys": "console crates move at their own pace; Windows only",
+}
 
 
 def licensed(expression: str) -> bool:

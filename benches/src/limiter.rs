@@ -1,24 +1,38 @@
 //! Our `Limiter::check_now` with one rule: what a rule costs on top of a store.
-//!
-//! The one place to fill in once `ratekeeper::Limiter` exists; until then the
-//! row and its target are reported as absent. Build the limiter over
-//! [`ours::filled_store`], so that its counters are there before the measuring
-//! (same name, same quota: see [`ours::one_quota`]), and put the check into
-//! [`Work::drive`], as [`ours::TryCheck`] does.
-//!
-//! [`ours::filled_store`]: crate::ours::filled_store
-//! [`ours::one_quota`]: crate::ours::one_quota
-//! [`ours::TryCheck`]: crate::ours::TryCheck
-//! [`Work::drive`]: crate::measure::Work::drive
+
+use std::sync::Arc;
+
+use ratekeeper::{Limiter, Rule};
 
 use crate::Result;
-use crate::measure::Contestant;
+use crate::key::KeyText;
+use crate::measure::{Contestant, Tally, Work};
+use crate::ours;
 use crate::scenario::Load;
 
-/// The limiter with the counters of all `keys`, or `None` while there is none.
+/// A limiter with one rule, whose request is the key itself.
+#[derive(Debug)]
+struct OneRule(Limiter<str>);
+
+impl Contestant for OneRule {
+    fn run(&self, work: &Work<'_>) -> Tally {
+        work.drive(|_, key| self.0.check_now(key).map(|decision| decision.is_allowed()))
+    }
+}
+
+/// The limiter with the counters of all `keys`.
 ///
 /// # Errors
-/// If it cannot be set up.
-pub fn contestant(_load: Load, _keys: u32) -> Result<Option<Box<dyn Contestant>>> {
-    Ok(None)
+/// If the store is too small, or its counters are not those of the rule.
+pub fn contestant(load: Load, keys: u32) -> Result<Option<Box<dyn Contestant>>> {
+    let store = Arc::new(ours::filled_store(load, keys)?);
+    let (name, quota) = ours::one_quota(load)?;
+    let rule = Rule::new(name.as_str(), |key: &str| Some(key.into())).quota(quota);
+    let limiter = OneRule(Limiter::builder_on(store.clone()).rule(rule).build()?);
+    // A rule under another name would count on counters of its own.
+    let mut key = KeyText::new("user");
+    key.set(0);
+    limiter.0.check_now(key.text())?;
+    ours::expect_counters(&store, keys.into())?;
+    Ok(Some(Box::new(limiter)))
 }

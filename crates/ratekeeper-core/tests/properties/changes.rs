@@ -9,7 +9,7 @@ use proptest::test_runner::TestCaseResult;
 use ratekeeper_core::{Algorithm, Quota, Receipt, State, Timestamp};
 
 use crate::retry::retry_is_exact;
-use crate::support::{Cost, Counter, Pause, START, Step, costs, histories, hold, pauses, quotas, rates};
+use crate::support::{Cost, Counter, Pause, START, costs, histories, hold, pauses, quotas, rates};
 
 /// One thing that happens to a counter.
 #[derive(Clone, Copy, Debug)]
@@ -193,17 +193,26 @@ fn exact_after_steps(algorithm: Algorithm) {
     let event = prop_oneof![
         4 => (pauses(), costs()).prop_map(|(pause, cost)| Event::Ask(pause, cost)),
         1 => steps().prop_map(Event::Step),
-        1 => overrides(),
     ];
+    exact_after(algorithm, event);
+}
+
+for_each_algorithm!(retry_after_is_exact_whatever_happened_before: exact_after_all);
+
+fn exact_after_all(algorithm: Algorithm) {
+    exact_after(algorithm, events());
+}
+
+fn exact_after(algorithm: Algorithm, event: impl Strategy<Value = Event>) {
     let last = prop_oneof![Just(Cost::Units(1)), costs()];
     hold(600, (quotas(algorithm), vec(event, 1..=30), last), |(quota, events, cost)| {
         let mut stage = Stage::new(quota, START);
         for event in events {
-            // A clock at either end could not show what comes before or after.
-            if stage.now < START / 10 || stage.now > Timestamp::MAX.as_micros() / 2 {
-                stage.set_clock(START);
-            }
             stage.apply(event)?;
+        }
+        // At the end of time there is no later instant to try.
+        if stage.now > Timestamp::MAX.as_micros() / 2 {
+            stage.set_clock(START);
         }
         let mut counter = stage.counter;
         let cost = counter.cost(cost, stage.now);

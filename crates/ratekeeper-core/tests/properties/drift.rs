@@ -28,17 +28,17 @@ impl Random {
 const RATES: [(u64, u64, u64); 4] =
     [(7, 3_000, 700_000), (3, 7, 300_000_000), (700_000, 1_000, 1_428_571), (1_000_000_000, 31 * DAY, 900)];
 
-/// All there is at `now`, taken in as few questions as the largest cost allows.
+/// Takes all there is at `now`: in one charge, even where a leaky bucket's
+/// largest cost would make several of it, or a year would take a day.
 fn take_all(counter: &mut Counter, now: u64) -> u64 {
-    let mut taken = 0;
-    loop {
-        let cost = counter.status(now).remaining.min(counter.quota.cost_max());
-        if cost == 0 {
-            return taken;
-        }
-        assert!(counter.ask(now, cost).is_admitted(), "{cost} remained of {} at {now}", counter.quota);
-        taken += u64::from(cost);
+    let all = counter.status(now).remaining;
+    if all > 0 {
+        let cost = all.min(counter.quota.cost_max());
+        assert!(counter.wait(now, cost).is_none(), "{cost} remained of {} at {now}", counter.quota);
+        counter.state.charge(&counter.quota, now, all);
     }
+    assert!(!counter.wait(now, 1).is_none(), "more than all of {} at {now}", counter.quota);
+    all.into()
 }
 
 /// Takes all, again and again, and compares with the rate at every instant.

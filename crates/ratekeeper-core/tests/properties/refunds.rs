@@ -70,7 +70,9 @@ fn too_late(algorithm: Algorithm) {
             // The counter's own windows may start anew, so this is the latest.
             Algorithm::SlidingWindow => receipt.at + 2 * quota.window_micros(),
             Algorithm::SlidingLog => receipt.at + quota.window_micros(),
-            _ => receipt.at,
+            // Buckets count fractions of the microsecond that the receipt names.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => receipt.at + 1,
+            Algorithm::FixedWindow | Algorithm::Concurrency => receipt.at,
         };
         let mut now = START;
         for step in history {

@@ -6,55 +6,84 @@
 //! holder that is running could take, then gives way to other threads, then
 //! sleeps.
 
-use std::time::Duration;
+#[cfg(not(shuttle))]
+pub(super) use real::{Guard, Lock};
+#[cfg(shuttle)]
+pub(super) use tested::{Guard, Lock};
 
-use spin::mutex::{SpinMutex, SpinMutexGuard};
+#[cfg(not(shuttle))]
+mod real {
+    use std::time::Duration;
 
-pub(super) type Guard<'a, T> = SpinMutexGuard<'a, T>;
+    use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-#[derive(Debug)]
-pub(super) struct Lock<T>(SpinMutex<T>);
+    pub(in super::super) type Guard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// How long to look away between looks, in processor pauses. Every look at a
-/// lock that is held takes its cache line from the holder, who needs it to let
-/// go; so look seldom, and more and more seldom.
-const PAUSES: [u32; 5] = [4, 8, 16, 32, 64];
-/// How often to give way before sleeping.
-const YIELDS: u32 = 64;
-const NAP: Duration = Duration::from_micros(50);
+    #[derive(Debug)]
+    pub(in super::super) struct Lock<T>(SpinMutex<T>);
 
-impl<T> Lock<T> {
-    pub(super) const fn new(value: T) -> Self {
-        Self(SpinMutex::new(value))
+    /// How long to look away between looks, in processor pauses. Every look at a
+    /// lock that is held takes its cache line from the holder, who needs it to let
+    /// go; so look seldom, and more and more seldom.
+    const PAUSES: [u32; 5] = [4, 8, 16, 32, 64];
+    /// How often to give way before sleeping.
+    const YIELDS: u32 = 64;
+    const NAP: Duration = Duration::from_micros(50);
+
+    impl<T> Lock<T> {
+        pub(in super::super) const fn new(value: T) -> Self {
+            Self(SpinMutex::new(value))
+        }
+
+        #[inline]
+        pub(in super::super) fn lock(&self) -> Guard<'_, T> {
+            match self.0.try_lock() {
+                Some(guard) => guard,
+                None => self.lock_contended(),
+            }
+        }
+
+        #[cold]
+        fn lock_contended(&self) -> Guard<'_, T> {
+            for pauses in PAUSES {
+                (0..pauses).for_each(|_| std::hint::spin_loop());
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
+            }
+            for _ in 0..YIELDS {
+                std::thread::yield_now();
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
+            }
+            loop {
+                std::thread::sleep(NAP);
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
+            }
+        }
     }
+}
 
-    #[inline]
-    pub(super) fn lock(&self) -> Guard<'_, T> {
-        match self.0.try_lock() {
-            Some(guard) => guard,
-            None => self.lock_contended(),
-        }
-    }
+/// A lock that the scheduler of `tests/interleavings.rs` knows about.
+#[cfg(shuttle)]
+mod tested {
+    use shuttle::sync::{Mutex, MutexGuard};
 
-    #[cold]
-    fn lock_contended(&self) -> Guard<'_, T> {
-        for pauses in PAUSES {
-            (0..pauses).for_each(|_| std::hint::spin_loop());
-            if let Some(guard) = self.0.try_lock() {
-                return guard;
-            }
+    pub(in super::super) type Guard<'a, T> = MutexGuard<'a, T>;
+
+    #[derive(Debug)]
+    pub(in super::super) struct Lock<T>(Mutex<T>);
+
+    impl<T> Lock<T> {
+        pub(in super::super) const fn new(value: T) -> Self {
+            Self(Mutex::new(value))
         }
-        for _ in 0..YIELDS {
-            std::thread::yield_now();
-            if let Some(guard) = self.0.try_lock() {
-                return guard;
-            }
-        }
-        loop {
-            std::thread::sleep(NAP);
-            if let Some(guard) = self.0.try_lock() {
-                return guard;
-            }
+
+        pub(in super::super) fn lock(&self) -> Guard<'_, T> {
+            self.0.lock().expect("no test panics with a lock held")
         }
     }
 }

@@ -1,0 +1,45 @@
+# Shortcuts only; each line can be typed by hand as well.
+
+CARGO ?= cargo
+PYTHON ?= python3
+# `make fuzz` runs this one, for this long.
+TARGET ?= quota_text
+SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint deps test-rust test-interleavings test-of-tests bench-memory fuzz audit
+
+help: ## Show what can be made
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Build, and show three layered limits at work in the terminal
+	$(CARGO) run --release --quiet --locked -p ratekeeper-server -- demo
+
+test: lint deps test-rust test-interleavings test-of-tests ## Run everything that must pass
+	@echo "All of it passed."
+
+lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --quiet
+
+deps: ## Licences, sources and duplicates of the dependencies (budget: 1 minute)
+	$(PYTHON) scripts/check_dependencies.py
+
+test-rust: ## All Rust tests (budget: 5 minutes)
+	$(CARGO) test --workspace --all-features --locked
+
+test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 3 minutes)
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --locked -p ratekeeper --test interleavings --target-dir target/shuttle
+
+test-of-tests: ## Apply wrong edits one by one; each must make a test fail (budget: 12 minutes)
+	$(PYTHON) scripts/test_of_tests.py
+
+bench-memory: ## Compare the memory store with its peers; writes docs/benchmarks.md (8 minutes, quiet machine)
+	cd benches && $(CARGO) run --release --locked --bin memory -- --out ../docs/benchmarks.md
+
+fuzz: ## Fuzz TARGET for SECONDS (needs nightly and cargo-fuzz)
+	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(SECONDS)
+
+audit: ## Known vulnerabilities in dependencies (needs cargo-audit and its database)
+	$(CARGO) audit
