@@ -37,7 +37,8 @@ pub fn describe(plan: Plan, load_before: &str) -> String {
     line("build", "release: opt-level 3, thin LTO, one codegen unit; the system's allocator");
     line("commit", &commit());
     line("crates", &versions());
-    line("rounds", &format!("{} of {} ms, candidates in turn", plan.rounds, plan.time.as_millis()));
+    let quick = if plan.is_quick() { "; QUICK: it works, but no target can be judged by this" } else { "" };
+    line("rounds", &format!("{} of {} ms, candidates in turn{quick}", plan.rounds, plan.time.as_millis()));
     text
 }
 

@@ -134,6 +134,19 @@ pub struct Plan {
     pub time: Duration,
 }
 
+impl Plan {
+    /// What targets are judged by.
+    pub const FULL: Plan = Plan { rounds: 7, time: Duration::from_millis(150) };
+    /// Enough to see that everything runs.
+    pub const QUICK: Plan = Plan { rounds: 2, time: Duration::from_millis(20) };
+
+    /// Whether it is too short to judge by.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.rounds < Self::FULL.rounds || self.time < Self::FULL.time
+    }
+}
+
 /// What a figure belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {

@@ -3,7 +3,7 @@
 //! Prints a Markdown report, and writes it to a file as well if asked to.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::ExitCode;
 
 use ratekeeper_benches::allocations::Counting;
 use ratekeeper_benches::measure::Plan;
@@ -19,9 +19,6 @@ const USAGE: &str = "usage: memory [--quick] [--out FILE]   the whole report
   --quick      2 short rounds: whether it works, not how fast
   --out FILE   write the report to FILE as well";
 
-const FULL: Plan = Plan { rounds: 7, time: Duration::from_millis(150) };
-const QUICK: Plan = Plan { rounds: 2, time: Duration::from_millis(20) };
-
 #[derive(Debug)]
 struct Options {
     plan: Plan,
@@ -36,11 +33,11 @@ enum Task {
 }
 
 fn task(mut arguments: impl Iterator<Item = String>) -> Result<Task> {
-    let mut options = Options { plan: FULL, only_allocations: false, out: None };
+    let mut options = Options { plan: Plan::FULL, only_allocations: false, out: None };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} lacks a value\n{USAGE}"));
         match argument.as_str() {
-            "--quick" => options.plan = QUICK,
+            "--quick" => options.plan = Plan::QUICK,
             "--allocations" => options.only_allocations = true,
             "--out" => options.out = Some(value()?.into()),
             "--help" => return Ok(Task::Help),
@@ -64,7 +61,17 @@ fn whole_report(plan: Plan) -> Result<String> {
     Ok(Report { conditions, results, bytes, accuracy, allocations, targets }.markdown())
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memory: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let options = match task(std::env::args().skip(1))? {
         Task::Report(options) => options,
         Task::MeasureRss { row, keys } => return rss::child(row, keys),

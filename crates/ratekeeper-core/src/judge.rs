@@ -70,9 +70,29 @@ pub fn judge(cases: &mut [Case<'_, '_>], now: Timestamp, peek: bool, decision: &
 }
 
 fn judge_many(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
+    if cases.iter().any(|case| case.state.is_unwell(case.quota, now)) {
+        return judge_healed(cases, now, peek, decision);
+    }
+    judge_well(cases, now, peek, decision);
+}
+
+/// Heals what needs it, which is rare. After a peek, what was there before is
+/// put back.
+#[cold]
+fn judge_healed(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
+    let originals: Vec<State> = cases.iter().filter(|_| peek).map(|case| case.state.clone()).collect();
+    for case in cases.iter_mut() {
+        case.state.heal(case.quota, now);
+    }
+    judge_well(cases, now, peek, decision);
+    for (case, original) in cases.iter_mut().zip(originals) {
+        *case.state = original;
+    }
+}
+
+fn judge_well(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
     begin(decision, now);
     decision.verdicts.clear();
-    let originals = heal(cases, now, peek);
     for case in cases.iter() {
         let charge = case.charge;
         let wait = ruling(charge, || case.state.wait(case.quota, now, charge.cost.max(1)));
@@ -83,37 +103,20 @@ fn judge_many(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut D
         let attempt = Attempt { wait, proceed_after: 0, status: Status::default(), receipt: None };
         decision.verdicts.push(verdict_of(charge, case.quota, case.level, &attempt));
     }
+    let admitted = decision.outcome == Outcome::Allow;
     for (case, verdict) in cases.iter_mut().zip(&mut decision.verdicts) {
         let (quota, charge) = (case.quota, case.charge);
-        if decision.outcome == Outcome::Allow && is_chargeable(charge, verdict.retry_after) {
-            if charge.enforcement == Enforcement::Enforce {
-                decision.proceed_after = decision.proceed_after.max(case.state.proceed_after(quota, now));
+        let charged = admitted && is_chargeable(charge, verdict.retry_after);
+        each!(&mut *case.state, counter => {
+            if charged && charge.can_deny() {
+                decision.proceed_after = decision.proceed_after.max(counter.proceed_after(quota, now));
             }
-            if !peek {
-                verdict.set_receipt(case.state.charge(quota, now, charge.cost));
+            if charged && !peek {
+                verdict.set_receipt(counter.charge(quota, now, charge.cost));
             }
-        }
-        verdict.set_status(case.state.status(quota, now));
+            verdict.set_status(counter.status(quota, now));
+        });
     }
-    for (case, original) in cases.iter_mut().zip(originals) {
-        *case.state = original;
-    }
-}
-
-/// Heals what needs it, which is rare. For a peek, returns what was there
-/// before, to be put back; otherwise nothing.
-fn heal(cases: &mut [Case<'_, '_>], now: u64, peek: bool) -> Vec<State> {
-    let mut originals = Vec::new();
-    if !cases.iter().any(|case| case.state.is_unwell(case.quota, now)) {
-        return originals;
-    }
-    for case in cases {
-        if peek {
-            originals.push(case.state.clone());
-        }
-        case.state.heal(case.quota, now);
-    }
-    originals
 }
 
 #[inline]

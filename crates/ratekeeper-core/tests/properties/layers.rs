@@ -4,8 +4,8 @@
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
 use ratekeeper_core::{
-    Algorithm, Charge, Charges, Decision, Emergency, Enforcement, Key, Model, Name, Quota, Timestamp,
-    Verdict, Wait,
+    Algorithm, Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Model, Name, OverrideScope, Quota,
+    Timestamp, Verdict, Wait,
 };
 
 use crate::support::{Counter, START, hold, quota};
@@ -19,6 +19,8 @@ pub(crate) struct Layers {
     pub(crate) quotas: Vec<(Name, Quota)>,
     shadow: Vec<bool>,
     emergency: Vec<Emergency>,
+    /// Whose overrides all of them follow, if any.
+    pub(crate) scope: Option<OverrideScope<'static>>,
 }
 
 /// Two to six quotas over all algorithms, small enough that they all bind.
@@ -31,7 +33,7 @@ pub(crate) fn layers() -> impl Strategy<Value = Layers> {
             let name = Name::new(&format!("layer-{index}")).expect("a short name");
             (name, quota(algorithm, limit, millis, permille))
         });
-        Layers { quotas: quotas.collect(), shadow: Vec::new(), emergency: Vec::new() }
+        Layers { quotas: quotas.collect(), shadow: Vec::new(), emergency: Vec::new(), scope: None }
     })
 }
 
@@ -49,7 +51,10 @@ impl Layers {
         let (name, quota) = &self.quotas[index];
         let key = Key::new(*name, "subject").expect("a short subject");
         let shadow = self.shadow.get(index).copied().unwrap_or_default();
-        Charge::new(key, quota)
+        let charge = Charge::new(key, quota);
+        self.scope
+            .as_ref()
+            .map_or(charge, |scope| charge.overridable(scope))
             .cost(cost)
             .expect("a small cost")
             .enforcement(if shadow { Enforcement::Shadow } else { Enforcement::Enforce })
@@ -65,7 +70,7 @@ impl Layers {
             let charge = Charge::new(key, quota);
             let window = quota.window_micros();
             for later in [0, 1, window / 3, window - 1, window, window + window / 2, 2 * window] {
-                let check = ratekeeper_core::Check::one(&charge).peek();
+                let check = Check::one(&charge).peek();
                 seen.push(model.check(&check, Timestamp::from_micros(now + later)).expect("no overrides"));
             }
         }

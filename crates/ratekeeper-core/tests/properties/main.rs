@@ -11,6 +11,7 @@ mod support;
 
 mod bounds;
 mod changes;
+mod clocks;
 mod denial;
 mod drift;
 mod idle;

@@ -2,8 +2,9 @@
 //! once the charge no longer counts.
 
 use proptest::prelude::{prop_assert, prop_assert_eq};
-use ratekeeper_core::{Algorithm, Receipt};
+use ratekeeper_core::{Algorithm, Model, Receipt, Timestamp};
 
+use crate::layers::{Request, layers, requests};
 use crate::support::{Cost, Counter, START, Step, costs, histories, hold, pauses, quotas};
 
 for_each_algorithm!(refunds_never_bring_a_quota_above_full: never_above_full);
@@ -47,6 +48,33 @@ fn given_back_at_once(algorithm: Algorithm) {
                 prop_assert_eq!(other.status(now).remaining, before, "{} of {} at {}", cost, quota, now);
             }
             counter.ask(now, cost);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_check_given_back_at_once_leaves_every_layer_with_what_was_there() {
+    hold(300, (layers(), requests(20)), |(layers, requests)| {
+        let mut model = Model::default();
+        let (mut now, mut retry_after) = (START, 0);
+        for Request { pause, costs, peek } in requests {
+            now += pause.micros(retry_after);
+            let at = Timestamp::from_micros(now);
+            let charges = layers.charges(&costs);
+            let check = charges.check().expect("at least one layer");
+            let before = model.check(&check.peek(), at).expect("no overrides");
+            let decision = model.check(&check, at).expect("no overrides");
+            retry_after = decision.retry_after().as_micros().unwrap_or(0);
+            // Some requests stay charged, so that there is something to keep.
+            if peek || !decision.is_allowed() {
+                continue;
+            }
+            model.refund(&check, &decision, u32::MAX, at);
+            let after = model.check(&check.peek(), at).expect("no overrides");
+            for (before, after) in before.verdicts().iter().zip(after.verdicts()) {
+                prop_assert_eq!(after.remaining(), before.remaining(), "{}", after.quota());
+            }
         }
         Ok(())
     });

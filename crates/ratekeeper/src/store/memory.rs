@@ -225,42 +225,39 @@ impl MemoryStore {
         peek: bool,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        let fingerprints: SmallVec<[Fingerprint; INLINE]> =
-            charges.iter().map(|charge| self.fingerprint(charge)).collect();
-        let mut shards = self.lock_all(&fingerprints);
-        let mut terms: SmallVec<[(Quota, Level); INLINE]> = SmallVec::new();
-        for charge in charges {
-            terms.push(self.overridden(charge, now)?.unwrap_or((*charge.quota(), charge.quota_level())));
+        let mut parts: SmallVec<[Part; INLINE]> =
+            charges.iter().map(|charge| Part::new(self.fingerprint(charge))).collect();
+        let mut shards = self.lock_all(parts.iter().map(|part| part.fingerprint));
+        for (part, charge) in parts.iter_mut().zip(charges) {
+            part.overridden = self.overridden(charge, now)?;
         }
         if !peek {
-            shards.make_room(&fingerprints, now)?;
+            shards.make_room(&parts, now)?;
         }
-        let mut states: SmallVec<[State; INLINE]> = SmallVec::new();
-        for (fingerprint, charge) in fingerprints.iter().zip(charges) {
-            states.push(shards.take(*fingerprint, charge.quota().algorithm()));
+        // Nothing is inserted before everything is judged, so places stand.
+        for (part, charge) in parts.iter_mut().zip(charges) {
+            let (shard, algorithm) = (shards.of(part.fingerprint), charge.quota().algorithm());
+            part.place = shard.find(part.fingerprint);
+            part.state = match part.place {
+                Some(place) => shard.take(place, algorithm),
+                None => State::vacant(algorithm),
+            };
         }
-        let cases = charges.iter().zip(&terms).zip(&mut states);
-        let mut cases: SmallVec<[Case<'_, '_>; INLINE]> =
-            cases.map(|((charge, (quota, level)), state)| Case::new(charge, quota, *level, state)).collect();
+        let cases = charges.iter().zip(&mut parts).map(|(charge, part)| {
+            let (quota, level) = in_force(charge, &part.overridden);
+            Case::new(charge, quota, level, &mut part.state)
+        });
+        let mut cases: SmallVec<[Case<'_, '_>; INLINE]> = cases.collect();
         judge(&mut cases, now, peek, decision);
         drop(cases);
-        for ((fingerprint, state), verdict) in fingerprints.iter().zip(states).zip(decision.verdicts()) {
-            let shard = shards.of(*fingerprint);
-            match shard.find(*fingerprint) {
-                Some(index) if peek => shard.put_back(index, state),
-                Some(index) => shard.put(index, state, Pressure::of(verdict)),
-                None if verdict.receipt().is_none() => {}
-                None => shard.insert(*fingerprint, state, Pressure::of(verdict), now.as_micros()),
-            }
-        }
+        shards.write_back(parts, decision, now, peek);
         Ok(())
     }
 
     /// Locks the shards of all `fingerprints`, each once, in ascending order:
     /// two checks that share shards can never wait for each other in a ring.
-    fn lock_all(&self, fingerprints: &[Fingerprint]) -> Locked<'_> {
-        let mut indices: SmallVec<[usize; INLINE]> =
-            fingerprints.iter().map(|fingerprint| Self::shard_index(*fingerprint)).collect();
+    fn lock_all(&self, fingerprints: impl Iterator<Item = Fingerprint>) -> Locked<'_> {
+        let mut indices: SmallVec<[usize; INLINE]> = fingerprints.map(Self::shard_index).collect();
         indices.sort_unstable();
         indices.dedup();
         Locked(indices.into_iter().map(|index| (index, self.shards[index].0.lock())).collect())
@@ -294,7 +291,7 @@ impl MemoryStore {
             Ok(held) => held,
         };
         let fingerprints: Vec<Fingerprint> = held.iter().map(|charge| charge.counter).collect();
-        let mut shards = self.lock_all(&fingerprints);
+        let mut shards = self.lock_all(fingerprints.iter().copied());
         for charge in held {
             if charge.adds(actual) {
                 shards.ensure(&fingerprints, charge.counter, charge.quota(), now);
@@ -309,7 +306,7 @@ impl MemoryStore {
         for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
             let fingerprint = self.fingerprint(charge);
-            self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
+            self.lock_all(std::iter::once(fingerprint)).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
             });
@@ -321,6 +318,15 @@ impl MemoryStore {
         let mut shard = self.shard(fingerprint);
         let found = shard.find(fingerprint);
         found.inspect(|index| shard.remove(*index)).is_some()
+    }
+}
+
+/// The quota that decides, and who set it.
+#[inline]
+fn in_force<'q>(charge: &Charge<'q>, overridden: &'q Option<(Quota, Level)>) -> (&'q Quota, Level) {
+    match overridden {
+        Some((quota, level)) => (quota, *level),
+        None => (charge.quota(), charge.quota_level()),
     }
 }
 
@@ -346,6 +352,24 @@ fn full() -> StoreError {
     )
 }
 
+/// One charge of a check on its way through the store.
+struct Part {
+    fingerprint: Fingerprint,
+    /// What an override puts in place of its quota.
+    overridden: Option<(Quota, Level)>,
+    /// Where its counter is, if there is one.
+    place: Option<usize>,
+    state: State,
+}
+
+impl Part {
+    fn new(fingerprint: Fingerprint) -> Self {
+        // Any state that needs no allocation will do until the real one is read.
+        let state = State::vacant(Algorithm::TokenBucket);
+        Self { fingerprint, overridden: None, place: None, state }
+    }
+}
+
 /// The locked shards of one check.
 struct Locked<'a>(SmallVec<[(usize, Guard<'a, Shard>); INLINE]>);
 
@@ -356,24 +380,49 @@ impl Locked<'_> {
         &mut self.0[place.expect("every shard of the check is locked")].1
     }
 
-    fn take(&mut self, fingerprint: Fingerprint, algorithm: Algorithm) -> State {
-        let shard = self.of(fingerprint);
-        match shard.find(fingerprint) {
-            Some(index) => shard.take(index, algorithm),
-            None => State::vacant(algorithm),
-        }
-    }
-
-    fn make_room(&mut self, fingerprints: &[Fingerprint], now: Timestamp) -> Result<(), StoreError> {
+    fn make_room(&mut self, parts: &[Part], now: Timestamp) -> Result<(), StoreError> {
         for (index, shard) in &mut self.0 {
-            let own = fingerprints.iter().filter(|own| MemoryStore::shard_index(**own) == *index);
-            let needed = own.filter(|own| shard.find(**own).is_none()).count();
-            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| fingerprints.contains(&other))
-            {
+            if shard.has_room_for(parts.len()) {
+                continue;
+            }
+            let is_own = |other: Fingerprint| parts.iter().any(|part| part.fingerprint == other);
+            let own = parts.iter().filter(|part| MemoryStore::shard_index(part.fingerprint) == *index);
+            let needed = own.filter(|part| shard.find(part.fingerprint).is_none()).count();
+            if needed > 0 && !shard.make_room(needed, now.as_micros(), is_own) {
                 return Err(full());
             }
         }
         Ok(())
+    }
+
+    /// Writes the counters of a judged check: first those that are there, then
+    /// the new ones, which may move the others.
+    fn write_back(
+        &mut self,
+        mut parts: SmallVec<[Part; INLINE]>,
+        decision: &Decision,
+        now: Timestamp,
+        peek: bool,
+    ) {
+        let mut any_new = false;
+        for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
+            let Some(place) = part.place else {
+                any_new |= verdict.receipt().is_some();
+                continue;
+            };
+            let state = std::mem::replace(&mut part.state, State::vacant(Algorithm::TokenBucket));
+            let shard = self.of(part.fingerprint);
+            if peek { shard.put_back(place, state) } else { shard.put(place, state, Pressure::of(verdict)) }
+        }
+        if !any_new {
+            return;
+        }
+        for (part, verdict) in parts.into_iter().zip(decision.verdicts()) {
+            if part.place.is_none() && verdict.receipt().is_some() {
+                let pressure = Pressure::of(verdict);
+                self.of(part.fingerprint).insert(part.fingerprint, part.state, pressure, now.as_micros());
+            }
+        }
     }
 
     /// Makes sure there is a counter, unless the store is full.

@@ -25,7 +25,7 @@ mod real {
     /// How long to look away between looks, in processor pauses. Every look at a
     /// lock that is held takes its cache line from the holder, who needs it to let
     /// go; so look seldom, and more and more seldom.
-    const PAUSES: [u32; 5] = [4, 8, 16, 32, 64];
+    const PAUSES: [u32; 4] = [16, 32, 64, 64];
     /// How often to give way before sleeping.
     const YIELDS: u32 = 64;
     const NAP: Duration = Duration::from_micros(50);

@@ -186,15 +186,20 @@ impl Shard {
         }
     }
 
+    /// Whether `needed` new counters fit without anything having to go.
+    pub(super) const fn has_room_for(&self, needed: usize) -> bool {
+        self.used + needed <= self.max
+    }
+
     /// Makes room for `needed` new counters; says whether it could.
     ///
     /// At the bound the dead go first, then the counter that has used least of
     /// its quota. One that is exhausted stays: it is limiting somebody, and a
     /// stranger's made-up keys, which have used little, go before it does.
     pub(super) fn make_room(&mut self, needed: usize, now: u64, keep: impl Fn(Fingerprint) -> bool) -> bool {
-        while self.used + needed > self.max {
+        while !self.has_room_for(needed) {
             self.sweep(VICTIMS_SEARCHED, now);
-            if self.used + needed <= self.max {
+            if self.has_room_for(needed) {
                 break;
             }
             let Some(victim) = self.victim(&keep) else { return false };
