@@ -173,6 +173,13 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
+    /// Whether overrides may replace its quota.
+    #[must_use]
+    #[inline]
+    pub const fn is_overridable(&self) -> bool {
+        self.overrides.is_some()
+    }
+
     /// Where an override may stand, if it may.
     #[must_use]
     pub const fn override_scope(&self) -> Option<OverrideScope<'a>> {

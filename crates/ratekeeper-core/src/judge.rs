@@ -4,7 +4,7 @@
 //! need, and write back what comes out. Nothing here knows where states live.
 
 use crate::algorithm::{Attempt, Counter, State, Status, each, instant_of};
-use crate::check::{Charge, Emergency, Enforcement, Level};
+use crate::check::{Charge, Emergency, Level};
 use crate::decision::{Decision, Origin, Outcome, Verdict};
 use crate::quota::Quota;
 use crate::time::{Timestamp, Wait};

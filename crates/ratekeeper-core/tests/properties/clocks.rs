@@ -9,7 +9,7 @@ use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof}
 use proptest::test_runner::TestCaseResult;
 use ratekeeper_core::{Algorithm, Decision, Model, Override, OverrideScope, Quota, Timestamp};
 
-use crate::layers::{Layers, Request, layers, requests};
+use crate::layers::{Request, layers, requests};
 use crate::support::{Counter, START, Step, histories, hold, quotas};
 
 /// What was admitted while the clock jittered.
@@ -32,13 +32,16 @@ fn jitter() -> impl Strategy<Value = Vec<(Step, u64)>> {
 
 fn admissions(quota: Quota, history: &[(Step, u64)]) -> Vec<Admission> {
     let mut counter = Counter::new(quota);
-    let (mut now, mut forwards) = (START, 0);
+    let (mut now, mut newest, mut forwards) = (START, START, 0);
     let mut admitted = Vec::new();
     for (step, permille) in history {
-        now -= quota.window_micros() / 1_000 * permille;
+        // Never more than a window behind: counters are re-based beyond that.
+        let window = quota.window_micros();
+        now = (now - window / 1_000 * permille).max(newest - window);
         let (next, cost) = counter.follow(*step, now);
         forwards += next - now;
         now = next;
+        newest = newest.max(now);
         let answer = counter.ask(now, cost);
         admitted.extend(answer.receipt.map(|receipt| Admission {
             units: cost.into(),
@@ -143,7 +146,7 @@ fn peeks_leave_no_trace_even_on_counters_that_must_be_healed() {
     let change = weighted(0.2, (0..=12u64, proptest::option::of(1..=5_000u64)));
     let happenings = vec((instants(), weighted(0.3, instants()), change), 25);
     hold(400, (layers(), requests(25), happenings), |(layers, requests, happenings)| {
-        let layers = Layers { scope: Some(scope), ..layers };
+        let layers = layers.overridable(scope);
         let (mut alone, mut watched) = (Model::default(), Model::default());
         for (Request { costs, .. }, (now, look, change)) in requests.into_iter().zip(happenings) {
             if let Some(to) = change {

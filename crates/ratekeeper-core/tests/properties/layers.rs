@@ -4,8 +4,8 @@
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
 use ratekeeper_core::{
-    Algorithm, Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Model, Name, OverrideScope, Quota,
-    Timestamp, Verdict, Wait,
+    Algorithm, Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Model, Name, OverrideScope,
+    Quota, Timestamp, Verdict, Wait,
 };
 
 use crate::support::{Counter, START, hold, quota};
@@ -20,7 +20,7 @@ pub(crate) struct Layers {
     shadow: Vec<bool>,
     emergency: Vec<Emergency>,
     /// Whose overrides all of them follow, if any.
-    pub(crate) scope: Option<OverrideScope<'static>>,
+    scope: Option<OverrideScope<'static>>,
 }
 
 /// Two to six quotas over all algorithms, small enough that they all bind.
@@ -38,6 +38,11 @@ pub(crate) fn layers() -> impl Strategy<Value = Layers> {
 }
 
 impl Layers {
+    /// The same, all under the overrides of `scope`.
+    pub(crate) fn overridable(self, scope: OverrideScope<'static>) -> Self {
+        Self { scope: Some(scope), ..self }
+    }
+
     /// The charges of one request; `costs` has one for each layer and more.
     pub(crate) fn charges(&self, costs: &[u64]) -> Charges<'_> {
         let mut charges = Charges::new();
@@ -53,7 +58,6 @@ impl Layers {
         let shadow = self.shadow.get(index).copied().unwrap_or_default();
         let charge = Charge::new(key, quota);
         self.scope
-            .as_ref()
             .map_or(charge, |scope| charge.overridable(scope))
             .cost(cost)
             .expect("a small cost")

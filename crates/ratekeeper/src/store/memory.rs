@@ -157,11 +157,11 @@ impl MemoryStore {
         self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
     }
 
-    /// The quota an override puts in the charge's place, if one does.
-    #[inline]
-    fn overridden(&self, charge: &Charge<'_>, now: Timestamp) -> Result<Option<(Quota, Level)>, StoreError> {
-        let Some(table) = self.overrides.snapshot(charge) else { return Ok(None) };
-        Ok(Some(resolve(charge, now, |scope| table.find(scope))?))
+    /// The quota in force and who set it, for a charge that overrides concern.
+    #[cold]
+    fn resolved(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Quota, Level), StoreError> {
+        let table = self.overrides.snapshot();
+        Ok(resolve(charge, now, |scope| table.find(scope))?)
     }
 
     /// Judges a check; the same as [`Store::check`], without the future.
@@ -196,9 +196,13 @@ impl MemoryStore {
         let fingerprint = self.fingerprint(charge);
         let algorithm = charge.quota().algorithm();
         let mut shard = self.shard(fingerprint);
-        let overridden = self.overridden(charge, now)?;
-        let (quota, level) =
-            overridden.as_ref().map_or((charge.quota(), charge.quota_level()), |(q, l)| (q, *l));
+        let resolved;
+        let (quota, level) = if self.overrides.concern(charge) {
+            resolved = self.resolved(charge, now)?;
+            (&resolved.0, resolved.1)
+        } else {
+            (charge.quota(), charge.quota_level())
+        };
         let Some(index) = shard.find(fingerprint) else {
             let mut state = State::vacant(algorithm);
             let case = Case::new(charge, quota, level, &mut state);
@@ -229,7 +233,9 @@ impl MemoryStore {
             charges.iter().map(|charge| Part::new(self.fingerprint(charge))).collect();
         let mut shards = self.lock_all(parts.iter().map(|part| part.fingerprint));
         for (part, charge) in parts.iter_mut().zip(charges) {
-            part.overridden = self.overridden(charge, now)?;
+            if self.overrides.concern(charge) {
+                part.resolved = Some(self.resolved(charge, now)?);
+            }
         }
         if !peek {
             shards.make_room(&parts, now)?;
@@ -244,7 +250,10 @@ impl MemoryStore {
             };
         }
         let cases = charges.iter().zip(&mut parts).map(|(charge, part)| {
-            let (quota, level) = in_force(charge, &part.overridden);
+            let (quota, level) = match &part.resolved {
+                Some((quota, level)) => (quota, *level),
+                None => (charge.quota(), charge.quota_level()),
+            };
             Case::new(charge, quota, level, &mut part.state)
         });
         let mut cases: SmallVec<[Case<'_, '_>; INLINE]> = cases.collect();
@@ -321,15 +330,6 @@ impl MemoryStore {
     }
 }
 
-/// The quota that decides, and who set it.
-#[inline]
-fn in_force<'q>(charge: &Charge<'q>, overridden: &'q Option<(Quota, Level)>) -> (&'q Quota, Level) {
-    match overridden {
-        Some((quota, level)) => (quota, *level),
-        None => (charge.quota(), charge.quota_level()),
-    }
-}
-
 /// The first charge on a key: there must be room to remember it.
 fn judge_new(
     shard: &mut Shard,
@@ -355,8 +355,8 @@ fn full() -> StoreError {
 /// One charge of a check on its way through the store.
 struct Part {
     fingerprint: Fingerprint,
-    /// What an override puts in place of its quota.
-    overridden: Option<(Quota, Level)>,
+    /// The quota in force, if overrides concern the charge.
+    resolved: Option<(Quota, Level)>,
     /// Where its counter is, if there is one.
     place: Option<usize>,
     state: State,
@@ -366,7 +366,7 @@ impl Part {
     fn new(fingerprint: Fingerprint) -> Self {
         // Any state that needs no allocation will do until the real one is read.
         let state = State::vacant(Algorithm::TokenBucket);
-        Self { fingerprint, overridden: None, place: None, state }
+        Self { fingerprint, resolved: None, place: None, state }
     }
 }
 

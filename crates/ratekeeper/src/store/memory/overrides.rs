@@ -47,13 +47,15 @@ impl OverrideTable {
         Self { fingerprinter, any: AtomicBool::new(false), entries: RwLock::default() }
     }
 
-    /// What a charge needs to resolve its overrides; `None` if there are none.
+    /// Whether a charge follows overrides and there are any.
     #[inline]
-    pub(super) fn snapshot(&self, charge: &Charge<'_>) -> Option<Snapshot<'_>> {
-        if charge.override_scope().is_none() || !self.any.load(Ordering::Acquire) {
-            return None;
-        }
-        Some(Snapshot { fingerprinter: &self.fingerprinter, entries: self.read() })
+    pub(super) fn concern(&self, charge: &Charge<'_>) -> bool {
+        charge.is_overridable() && self.any.load(Ordering::Acquire)
+    }
+
+    /// The overrides as they are now.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot { fingerprinter: &self.fingerprinter, entries: self.read() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<Fingerprint, Entry>> {
