@@ -217,6 +217,13 @@ impl State {
         }
     }
 
+    /// Whether it is of a fixed size, and so cheap to copy.
+    #[must_use]
+    #[inline]
+    pub const fn is_small(&self) -> bool {
+        !matches!(self, State::SlidingLog(_) | State::Concurrency(_))
+    }
+
     /// `now`, or the newest instant in the state if the clock has stepped back
     /// behind it by no more than a window. (Further back, see [`Self::heal`].)
     #[must_use]

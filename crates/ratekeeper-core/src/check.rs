@@ -204,6 +204,7 @@ impl<'a> Charges<'a> {
     /// # Errors
     /// If there are [`CHARGES_MAX`] already, costs add up beyond the largest
     /// cost, or the key stands under another quota.
+    #[inline]
     pub fn push(&mut self, charge: Charge<'a>) -> Result<(), InvalidInput> {
         let algorithm = charge.quota.algorithm();
         let same = |known: &&mut Charge<'a>| known.key == charge.key && known.quota.algorithm() == algorithm;

@@ -159,7 +159,7 @@ pub enum Begin {
     /// Nothing is known: judge the check, then [`Ledger::record`] it.
     New,
     /// It was decided before.
-    Repeat(Decision),
+    Repeat(Box<Decision>),
     /// The ledger is full.
     Full,
 }
@@ -217,7 +217,7 @@ impl<C> Ledger<C> {
                     "a new id for each check, the same only to repeat it",
                 ))
             }
-            Some(entry) => Ok(Begin::Repeat(entry.decision.clone().from_origin(Origin::Repeat))),
+            Some(entry) => Ok(Begin::Repeat(Box::new(entry.decision.clone().from_origin(Origin::Repeat)))),
             None if self.entries.len() >= self.max => Ok(Begin::Full),
             None => Ok(Begin::New),
         }

@@ -78,7 +78,7 @@ impl Model {
         now: Timestamp,
     ) -> Result<Decision, InvalidInput> {
         match self.ledger.begin(reservation, check, now)? {
-            Begin::Repeat(decision) => Ok(decision),
+            Begin::Repeat(decision) => Ok(*decision),
             Begin::New | Begin::Full => {
                 let decision = self.check(check, now)?;
                 let held = check.charges().iter().zip(decision.verdicts());

@@ -217,6 +217,7 @@ fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stag
 
 /// Whatever an event answers, for comparing.
 #[derive(Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "short-lived, and tests only")]
 enum Answer {
     Decision(Result<Decision, String>),
     Other(String),

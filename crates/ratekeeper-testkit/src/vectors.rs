@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratekeeper_core::{
     Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Name, Override, OverrideScope, Quota,
-    Reservation, Settled, Timestamp,
+    Reservation, Settled, Timestamp, Verdict,
 };
 use serde::Deserialize;
 
@@ -325,8 +325,8 @@ fn expect_decision(expect: &Expect, result: Result<&Decision, &String>) -> Resul
         decision.retry_after().as_micros().map_or("never".to_owned(), |micros| micros.to_string());
     let proceed = u64::try_from(decision.proceed_after().as_micros()).unwrap_or(u64::MAX);
     same("allowed", expect.allowed, decision.is_allowed())?;
-    same("admitted", expect.admitted.clone(), verdicts.iter().map(|v| v.is_admitted()).collect())?;
-    same("remaining", expect.remaining.clone(), verdicts.iter().map(|v| v.remaining()).collect())?;
+    same("admitted", expect.admitted.clone(), verdicts.iter().map(Verdict::is_admitted).collect())?;
+    same("remaining", expect.remaining.clone(), verdicts.iter().map(Verdict::remaining).collect())?;
     same(
         "reset_after",
         expect.reset_after.clone(),
@@ -341,6 +341,7 @@ fn expect_decision(expect: &Expect, result: Result<&Decision, &String>) -> Resul
     same("strictest", expect.strictest.as_deref(), strictest)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the expectations are made on the spot")]
 fn same<T: PartialEq + std::fmt::Debug>(field: &str, wanted: Option<T>, found: T) -> Result<(), String> {
     match wanted {
         Some(wanted) if wanted != found => Err(format!("{field} is {found:?}, expected {wanted:?}")),

@@ -4,7 +4,7 @@
 //! shards in one order and holds them together, so its decision is one step:
 //! nothing is rolled back and nobody is denied by a charge that did not last.
 //!
-//! Memory: 40 bytes a counter, about 52 with the free slots between them, and
+//! Memory: 40 bytes a counter, 46 to 54 with the free slots between them, and
 //! 16 bytes more for each entry of a log or lease. The number of counters is
 //! bounded ([`MemoryStore::with_max_keys`]). At the bound, see
 //! `Shard::make_room`: made-up keys push one another out, never a counter that
@@ -22,6 +22,7 @@ mod slot;
 use std::fmt;
 use std::sync::Arc;
 
+use ratekeeper_core::algorithm::{Bucket, TokenBucket};
 use ratekeeper_core::{
     Algorithm, Begin, Case, Charge, Check, Clock, Decision, Held, Key, Ledger, Level, Quota, Reservation,
     Settled, State, Timestamp, judge, judge_one, resolve,
@@ -36,7 +37,7 @@ use self::slot::Pressure;
 use super::{Overrides, Store, StoreError, StoreFuture};
 use crate::clock::SystemClock;
 
-/// Counters a store holds unless told otherwise: about 52 MiB when full.
+/// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
 /// Idempotency ids and reservations a store remembers at once.
 pub const MAX_IDS: usize = 1_000_000;
@@ -259,7 +260,7 @@ impl MemoryStore {
         let mut cases: SmallVec<[Case<'_, '_>; INLINE]> = cases.collect();
         judge(&mut cases, now, peek, decision);
         drop(cases);
-        shards.write_back(parts, decision, now, peek);
+        shards.write_back(&mut parts, decision, now, peek);
         Ok(())
     }
 
@@ -275,7 +276,7 @@ impl MemoryStore {
     fn reserve_now(&self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, StoreError> {
         let mut ledger = self.ledger(reservation.id());
         match ledger.begin(reservation, check, self.clock.now())? {
-            Begin::Repeat(decision) => Ok(decision),
+            Begin::Repeat(decision) => Ok(*decision),
             Begin::Full => Err(StoreError::capacity(format!("all {MAX_IDS} idempotency ids are in use"))),
             Begin::New => {
                 let decision = self.decide(check)?;
@@ -364,9 +365,15 @@ struct Part {
 
 impl Part {
     fn new(fingerprint: Fingerprint) -> Self {
-        // Any state that needs no allocation will do until the real one is read.
-        let state = State::vacant(Algorithm::TokenBucket);
-        Self { fingerprint, resolved: None, place: None, state }
+        Self { fingerprint, resolved: None, place: None, state: Self::NO_STATE }
+    }
+
+    /// What stands there before the state is read and after it is taken.
+    const NO_STATE: State =
+        State::TokenBucket(TokenBucket(Bucket { full_at: 0, remainder: 0, denominator: 0 }));
+
+    fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, Self::NO_STATE)
     }
 }
 
@@ -397,30 +404,24 @@ impl Locked<'_> {
 
     /// Writes the counters of a judged check: first those that are there, then
     /// the new ones, which may move the others.
-    fn write_back(
-        &mut self,
-        mut parts: SmallVec<[Part; INLINE]>,
-        decision: &Decision,
-        now: Timestamp,
-        peek: bool,
-    ) {
+    fn write_back(&mut self, parts: &mut [Part], decision: &Decision, now: Timestamp, peek: bool) {
         let mut any_new = false;
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
             let Some(place) = part.place else {
                 any_new |= verdict.receipt().is_some();
                 continue;
             };
-            let state = std::mem::replace(&mut part.state, State::vacant(Algorithm::TokenBucket));
+            let state = part.take_state();
             let shard = self.of(part.fingerprint);
             if peek { shard.put_back(place, state) } else { shard.put(place, state, Pressure::of(verdict)) }
         }
         if !any_new {
             return;
         }
-        for (part, verdict) in parts.into_iter().zip(decision.verdicts()) {
+        for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
             if part.place.is_none() && verdict.receipt().is_some() {
-                let pressure = Pressure::of(verdict);
-                self.of(part.fingerprint).insert(part.fingerprint, part.state, pressure, now.as_micros());
+                let (state, pressure) = (part.take_state(), Pressure::of(verdict));
+                self.of(part.fingerprint).insert(part.fingerprint, state, pressure, now.as_micros());
             }
         }
     }

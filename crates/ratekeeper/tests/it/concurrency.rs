@@ -83,8 +83,8 @@ fn overlapping_checks_are_all_or_nothing_and_never_deny_falsely() {
             let decision = store.decide(&Check::one(&charge(n)).peek()).unwrap();
             u64::from(decision.verdicts()[0].remaining())
         };
-        for n in 0..8 {
-            assert_eq!(taken[n].load(Ordering::Relaxed) + left(n), 1_000, "{algorithm}, key {n}");
+        for (n, taken) in taken.iter().enumerate() {
+            assert_eq!(taken.load(Ordering::Relaxed) + left(n), 1_000, "{algorithm}, key {n}");
             assert!(left(n) == 0 || left((n + 1) % 8) == 0, "{algorithm}: room for {n} and its neighbour");
         }
     }

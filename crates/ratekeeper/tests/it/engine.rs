@@ -23,11 +23,11 @@ impl StoreEngine {
 
 /// The answer of a store that needs no I/O, errors as text with their cause.
 fn now<T>(answer: StoreFuture<'_, T>) -> Result<T, String> {
-    answer.now().expect("the memory store answers at once").map_err(text)
+    answer.now().expect("the memory store answers at once").map_err(|error| text(&error))
 }
 
-fn text(error: StoreError) -> String {
-    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+fn text(error: &StoreError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Engine for StoreEngine {
@@ -40,7 +40,7 @@ impl Engine for StoreEngine {
         self.store
             .try_check(check, &mut decision)
             .expect("the memory store answers at once")
-            .map_err(text)?;
+            .map_err(|error| text(&error))?;
         Ok(decision)
     }
 

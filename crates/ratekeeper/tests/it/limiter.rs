@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::{
-    Clock, Level, Limiter, ManualClock, MemoryStore, OnOutage, Origin, Override, OverrideScope, Owner, Rule,
-    Settled, Timestamp,
+    Clock, Level, Limiter, LimiterBuilder, ManualClock, MemoryStore, OnOutage, Origin, Override,
+    OverrideScope, Owner, Rule, Settled, Timestamp, Verdict,
 };
 
 struct Request {
@@ -84,7 +84,7 @@ async fn a_cost_counts_units_where_the_rule_does_and_requests_elsewhere() {
         .build()
         .unwrap();
     let decision = limiter.check_cost(&ANN, 400).await.unwrap();
-    let left: Vec<u32> = decision.verdicts().iter().map(|verdict| verdict.remaining()).collect();
+    let left: Vec<u32> = decision.verdicts().iter().map(Verdict::remaining).collect();
     assert_eq!(left, [2, 600]);
     assert!(!limiter.check_cost(&ANN, 601).await.unwrap().is_allowed());
     assert!(limiter.check_cost(&ANN, u64::MAX).await.unwrap_err().to_string().starts_with("cost: got"));
@@ -102,7 +102,7 @@ async fn a_reservation_is_settled_with_what_it_really_cost() {
         .unwrap();
     let left = async || {
         let decision = limiter.peek(&ANN).await.unwrap();
-        decision.verdicts().iter().map(|verdict| verdict.remaining()).collect::<Vec<_>>()
+        decision.verdicts().iter().map(Verdict::remaining).collect::<Vec<_>>()
     };
     let minute = Duration::from_secs(60);
     for _ in 0..3 {
@@ -230,7 +230,7 @@ fn a_full_store_is_an_outage_that_each_rule_answers() {
 #[test]
 fn rules_that_cannot_be_used_are_named() {
     let build = |rules: Vec<Rule<Request>>| {
-        let builder = rules.into_iter().fold(Limiter::builder(store().0), |builder, rule| builder.rule(rule));
+        let builder = rules.into_iter().fold(Limiter::builder(store().0), LimiterBuilder::rule);
         let error = builder.build().unwrap_err();
         format!("{error}: {}", error.source)
     };

@@ -1,5 +1,7 @@
 //! The library from outside: one binary for all of its integration tests.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod concurrency;
 mod engine;
 mod limiter;

@@ -132,11 +132,12 @@ impl Shard {
         self.used += 1;
     }
 
-    /// Moves what is live into a table a quarter larger than it needs.
+    /// Moves what is live into a table that is three quarters full. It is moved
+    /// again at seven eighths: small steps, so that little memory lies idle.
     fn rebuild(&mut self, now: u64) {
         let dead = |slot: &Slot| slot.is_vacant() || slot.expires_at() <= now;
         let live = self.slots.iter().filter(|slot| !dead(slot)).count();
-        let size = ((live + 1) * 5 / 4 * 8 / 7 + 1).max(SLOTS_MIN);
+        let size = ((live + 1) * 4 / 3 + 1).max(SLOTS_MIN);
         let old = std::mem::replace(&mut self.slots, vec![Slot::VACANT; size]);
         self.used = 0;
         self.hand = 0;
