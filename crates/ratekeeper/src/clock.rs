@@ -79,7 +79,7 @@ impl Clock for SystemClock {
         if elapsed >= self.refresh_at.load(Ordering::Relaxed) {
             self.look_at_the_wall(elapsed);
         }
-        Timestamp::from_micros(elapsed.saturating_add_signed(self.offset.load(Ordering::Relaxed)))
+        Timestamp::from_micros(elapsed.wrapping_add_signed(self.offset.load(Ordering::Relaxed)))
     }
 }
 
