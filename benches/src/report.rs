@@ -1,6 +1,7 @@
 //! The report: Markdown, targets first.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::candidate::Candidate;
 use crate::measure::{Cell, Results, THREADS};
@@ -34,7 +35,7 @@ impl Report {
     #[must_use]
     pub fn markdown(&self) -> String {
         let sections = [
-            format!("# In-memory benchmark\n\n{}", self.conditions),
+            format!("## In memory\n\n{}", self.conditions),
             targets(&self.targets),
             throughput(&self.results),
             bytes(&self.bytes),
@@ -43,6 +44,19 @@ impl Report {
         ];
         sections.join("\n")
     }
+}
+
+/// Puts `text` into a file, in place of what stands between the two marks of
+/// its section; what people wrote around it stays. A new file has only that.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn write_section(path: &Path, section: &str, text: &str) -> std::io::Result<()> {
+    let (begin, end) = (format!("<!-- {section}: begin -->\n"), format!("<!-- {section}: end -->"));
+    let old = if path.exists() { std::fs::read_to_string(path)? } else { format!("{begin}{end}\n") };
+    let (before, rest) = old.split_once(&begin).unwrap_or((&old, ""));
+    let after = rest.split_once(&end).map_or("\n", |(_, after)| after);
+    std::fs::write(path, format!("{before}{begin}{text}{end}{after}"))
 }
 
 /// A Markdown table.
@@ -64,27 +78,27 @@ fn targets(targets: &[Target]) -> String {
     let table = table(&["", "target", "measured"], targets.iter().map(row));
     let (pass, miss, absent) = (count(Verdict::Pass), count(Verdict::Miss), count(Verdict::Absent));
     format!(
-        "## Targets\n\n{pass} PASS, {miss} MISS, {absent} ABSENT. Ratios are of the medians below, all from \
+        "### Targets\n\n{pass} PASS, {miss} MISS, {absent} ABSENT. Ratios are of the medians below, all from \
          this run; in brackets the least and the largest of a single round.\n\n{table}"
     )
 }
 
 fn throughput(results: &Results) -> String {
     let mut text = String::from(
-        "## Throughput\n\nEvery row writes a 32-byte key from an index and asks; `harness` is the writing \
+        "### Throughput\n\nEvery row writes a 32-byte key from an index and asks; `harness` is the writing \
          alone. All keys exist before. Median of the rounds, least and largest in brackets.\n",
     );
     for load in Load::ALL {
         for threads in THREADS {
             let unit = if threads == 1 { "ns per check" } else { "million checks/s in total" };
-            let _ = write!(text, "\n### {}, {threads} thread(s): {unit}\n\n", load.name());
+            let _ = write!(text, "\n#### {}, {threads} thread(s): {unit}\n\n", load.name());
             text += &grid(results, load, threads, |series, _| spread(series, threads));
         }
     }
     for load in Load::ALL {
         for threads in THREADS {
             let _ =
-                write!(text, "\n### {}, {threads} thread(s): throughput over governor's\n\n", load.name());
+                write!(text, "\n#### {}, {threads} thread(s): throughput over governor's\n\n", load.name());
             text += &grid(results, load, threads, |series, governor| {
                 format!("{:.2}", series.over(governor).median)
             });
@@ -135,7 +149,7 @@ fn bytes(findings: &[rss::Finding]) -> String {
         vec![name, finding.keys.to_string(), format!("{:.1}", finding.bytes_per_key)]
     };
     format!(
-        "## Bytes per key\n\nGrowth of the resident set while keys of 32 bytes are made, one quota each; a \
+        "### Bytes per key\n\nGrowth of the resident set while keys of 32 bytes are made, one quota each; a \
          process per figure.\n\n{}",
         table(&["candidate", "keys", "bytes per key"], findings.iter().map(row)),
     )
@@ -150,7 +164,7 @@ fn accuracy((exact, findings): &(usize, Vec<accuracy::Finding>)) -> String {
         std::iter::once(finding.candidate.name().to_owned()).chain(cells).collect()
     };
     format!(
-        "## Accuracy\n\n{} bursts of {} requests at one instant, 0.1 to 30 s apart in virtual time; a bucket \
+        "### Accuracy\n\n{} bursts of {} requests at one instant, 0.1 to 30 s apart in virtual time; a bucket \
          of {} that refills in {} s. An exact token bucket admits {exact} of {}.\n\n{}",
         accuracy::BURSTS,
         accuracy::REQUESTS,
@@ -169,7 +183,7 @@ pub fn allocations(findings: &[allocations::Finding]) -> String {
         vec![name, finding.load.name().to_owned(), finding.allocations.to_string()]
     };
     format!(
-        "## Allocations\n\nIn {} checks on 10^4 keys that exist.\n\n{}",
+        "### Allocations\n\nIn {} checks on 10^4 keys that exist.\n\n{}",
         allocations::CHECKS,
         table(&["candidate", "load", "allocations"], findings.iter().map(row)),
     )

@@ -17,7 +17,7 @@ const USAGE: &str = "usage: memory [--quick] [--out FILE]   the whole report
        memory --allocations [--out FILE]   allocations per check only
 
   --quick      2 short rounds: whether it works, not how fast
-  --out FILE   write the report to FILE as well";
+  --out FILE   put the report into the `memory` section of FILE as well";
 
 #[derive(Debug)]
 struct Options {
@@ -87,7 +87,7 @@ fn run() -> Result<()> {
     };
     print!("{text}");
     if let Some(path) = options.out {
-        std::fs::write(path, &text)?;
+        report::write_section(&path, "memory", &text)?;
     }
     Ok(())
 }

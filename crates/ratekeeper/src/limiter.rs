@@ -276,7 +276,7 @@ impl<R: ?Sized> Limiter<R> {
             let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left) else {
                 return Ok(decision);
             };
-            let wait = wait.mul_f64(1.0 + JITTER * fastrand::f64());
+            let wait = wait.mul_f64(1.0 + JITTER * fastrand::f64()).min(left);
             tokio::time::sleep(wait).await;
             left = left.saturating_sub(wait);
         }

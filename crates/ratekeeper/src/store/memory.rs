@@ -39,8 +39,9 @@ use crate::clock::SystemClock;
 
 /// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
-/// Idempotency ids and reservations a store remembers at once.
-pub const MAX_IDS: usize = 1_000_000;
+/// Idempotency ids and reservations a store remembers at once, each with its
+/// decision: about 70 MiB when full.
+pub const MAX_IDS: usize = 100_000;
 
 /// Enough that threads seldom meet and a table that grows stays small.
 const SHARDS: usize = 256;

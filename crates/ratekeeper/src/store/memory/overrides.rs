@@ -11,7 +11,7 @@ use super::fingerprint::{Fingerprint, Fingerprinter};
 use crate::store::{Overrides, StoreError, StoreFuture};
 
 /// Overrides a store holds at most.
-pub(super) const OVERRIDES_MAX: usize = 1_000_000;
+pub(super) const OVERRIDES_MAX: usize = 100_000;
 
 /// All overrides of a store.
 pub(super) struct OverrideTable {
