@@ -63,8 +63,9 @@ pub struct Receipt {
     /// An instant that names the charge: the end of its window, its time in
     /// the log, its place in the bucket, the end of its lease.
     pub at: u64,
-    /// The number of a concurrency holder; 0 for the other algorithms.
-    pub holder: u32,
+    /// What the instant leaves open: a bucket's part of a microsecond, the
+    /// number of a holder; 0 for the other algorithms.
+    pub detail: u32,
 }
 
 /// What came of [`Counter::attempt`].

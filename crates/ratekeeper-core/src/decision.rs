@@ -46,7 +46,7 @@ pub struct Verdict {
     pub(crate) reset_after: u64,
     pub(crate) retry_after: Wait,
     pub(crate) receipt_at: u64,
-    pub(crate) receipt_holder: u32,
+    pub(crate) receipt_detail: u32,
     pub(crate) remaining: u32,
     pub(crate) cost: u32,
     pub(crate) level: Level,
@@ -109,7 +109,7 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn receipt(&self) -> Option<Receipt> {
-        self.charged.then_some(Receipt { at: self.receipt_at, holder: self.receipt_holder })
+        self.charged.then_some(Receipt { at: self.receipt_at, detail: self.receipt_detail })
     }
 
     /// Whether this quota had room.
@@ -134,7 +134,7 @@ impl Verdict {
     pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
         self.charged = true;
         self.receipt_at = receipt.at;
-        self.receipt_holder = receipt.holder;
+        self.receipt_detail = receipt.detail;
     }
 
     pub(crate) fn set_status(&mut self, status: Status) {

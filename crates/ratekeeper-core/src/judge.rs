@@ -65,11 +65,24 @@ pub fn judge_one(case: Case<'_, '_>, now: Timestamp, peek: bool, decision: &mut 
 /// Judges `cases` together at `now` and charges all of them or none; for the
 /// rest see [`judge_one`].
 pub fn judge(cases: &mut [Case<'_, '_>], now: Timestamp, peek: bool, decision: &mut Decision) {
-    let server_now = now.as_micros();
-    // One instant for all: the newest any of the states has seen.
-    let now = cases.iter().map(|case| case.state.instant(server_now)).max().unwrap_or(server_now);
+    let now = shared_instant(cases, now.as_micros());
     if peek || !charge_all(cases, now, decision) {
         judge_many(cases, now, peek, decision);
+    }
+}
+
+/// One instant for all: the newest any of the states has seen.
+///
+/// A state too far ahead of the clock does not count, but one that is not may
+/// bring the others within reach; so ask until nobody objects.
+fn shared_instant(cases: &[Case<'_, '_>], server_now: u64) -> u64 {
+    let mut now = server_now;
+    loop {
+        let newest = cases.iter().map(|case| case.state.instant(now)).max().unwrap_or(now);
+        if newest == now {
+            return now;
+        }
+        now = newest;
     }
 }
 
@@ -191,7 +204,7 @@ fn verdict_of(charge: &Charge<'_>, quota: &Quota, level: Level, attempt: &Attemp
         reset_after: attempt.status.reset_after,
         retry_after: attempt.wait,
         receipt_at: receipt.at,
-        receipt_holder: receipt.holder,
+        receipt_detail: receipt.detail,
         remaining: attempt.status.remaining,
         cost: charge.cost,
         level: if charge.emergency == Emergency::Off { level } else { Level::Emergency },

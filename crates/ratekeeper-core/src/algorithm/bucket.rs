@@ -55,7 +55,7 @@ impl Bucket {
         let debt = self.debt(quota, now);
         let owed = plus_units(debt, cost, quota);
         self.set_debt(quota, now, owed.min(most.max(debt)));
-        Receipt { at: self.full_at, holder: 0 }
+        Receipt { at: self.full_at, detail: self.remainder }
     }
 
     /// Microseconds until nothing is owed, rounded up.
@@ -68,7 +68,10 @@ impl Bucket {
     /// Units drain in the order they came, so a charge is owed until the
     /// instant its receipt names: only what is left of it can be given back.
     fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        let owed_still = Span { micros: receipt.at.saturating_sub(now), rest: 0 };
+        let owed_still = match receipt.at.checked_sub(now) {
+            Some(micros) => Span { micros, rest: receipt.detail },
+            None => Span::default(),
+        };
         let given = plus_units(Span::default(), cost, quota).min(owed_still);
         let debt = self.debt(quota, now);
         let left = if given < debt { minus(debt, given, quota) } else { Span::default() };
@@ -120,7 +123,7 @@ impl Counter for TokenBucket {
                 remaining: units_between(after, room, quota),
                 reset_after: after.micros + u64::from(after.rest > 0),
             },
-            receipt: committed.then_some(Receipt { at: now + after.micros, holder: 0 }),
+            receipt: committed.then_some(Receipt { at: now + after.micros, detail: after.rest }),
         }
     }
 

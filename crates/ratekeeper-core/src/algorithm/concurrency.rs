@@ -90,7 +90,7 @@ impl Counter for Concurrency {
         let place =
             self.holders.iter().rposition(|other| other.until <= holder.until).map_or(0, |last| last + 1);
         self.holders.insert(place, holder);
-        Receipt { at: holder.until, holder: holder.number }
+        Receipt { at: holder.until, detail: holder.number }
     }
 
     fn status(&self, quota: &Quota, now: u64) -> Status {
@@ -104,7 +104,7 @@ impl Counter for Concurrency {
     /// Releases units of the holder the receipt names. One whose lease has
     /// lapsed holds nothing any more.
     fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        let named = |holder: &Holder| holder.number == receipt.holder && holder.until <= receipt.at;
+        let named = |holder: &Holder| holder.number == receipt.detail && holder.until <= receipt.at;
         let Some(index) = self.holders.iter().position(named) else { return };
         if self.holders[index].until <= now {
             return;

@@ -60,7 +60,7 @@ impl Counter for FixedWindow {
     fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
         *self = self.current(quota, now);
         self.count = self.count.saturating_add(cost);
-        Receipt { at: self.end, holder: 0 }
+        Receipt { at: self.end, detail: 0 }
     }
 
     fn status(&self, quota: &Quota, now: u64) -> Status {

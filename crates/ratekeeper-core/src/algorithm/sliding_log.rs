@@ -72,7 +72,7 @@ impl Counter for SlidingLog {
         for (at, units) in self.live(quota, now) {
             used -= u64::from(units);
             if used <= room {
-                return Wait::micros(at + quota.window_micros() - now);
+                return Wait::micros((at + quota.window_micros()).min(self.expires_at()) - now);
             }
         }
         Wait::NEVER
@@ -87,7 +87,7 @@ impl Counter for SlidingLog {
             self.entries.pop_front();
         }
         self.push(now, cost);
-        Receipt { at: now, holder: 0 }
+        Receipt { at: now, detail: 0 }
     }
 
     fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
@@ -95,14 +95,19 @@ impl Counter for SlidingLog {
             self.entries.clear();
         }
         self.window = self.window.max(quota.window_micros());
-        self.push(now, cost);
+        // If the clock has stepped back, with the newest: the order stands.
+        self.push(now.max(self.last()), cost);
     }
 
     fn status(&self, quota: &Quota, now: u64) -> Status {
         let used = u32::try_from(self.used(quota, now)).unwrap_or(u32::MAX);
         Status {
             remaining: quota.limit().saturating_sub(used),
-            reset_after: (self.last() + quota.window_micros()).saturating_sub(now) * u64::from(used > 0),
+            reset_after: if used == 0 {
+                0
+            } else {
+                (self.last() + quota.window_micros()).min(self.expires_at()) - now
+            },
         }
     }
 

@@ -105,7 +105,7 @@ impl Counter for SlidingWindow {
     fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
         *self = self.rolled(quota.window_micros(), now);
         self.current = self.current.saturating_add(cost);
-        Receipt { at: self.start, holder: 0 }
+        Receipt { at: self.start, detail: 0 }
     }
 
     fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {

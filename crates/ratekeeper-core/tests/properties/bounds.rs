@@ -40,7 +40,7 @@ fn admissions(quota: Quota, history: &[Step]) -> Vec<Admission> {
 
 /// Tests a bound on what each of many histories admitted.
 fn bounded(algorithm: Algorithm, bound: fn(&Quota, &[Admission]) -> TestCaseResult) {
-    hold(600, (quotas(algorithm), histories(60)), |(quota, history)| {
+    hold(2_000, (quotas(algorithm), histories(60)), |(quota, history)| {
         bound(&quota, &admissions(quota, &history))
     });
 }

@@ -71,7 +71,7 @@ for_each_algorithm!(settling_at_once_is_charging_the_real_amount: settled_at_onc
 /// charged in it; so has a window of a sliding one if something else was there.
 fn settled_at_once(algorithm: Algorithm) {
     let values = (quotas(algorithm), histories(12), pauses(), costs(), 0..=1_000u32);
-    hold(300, values, |(quota, history, pause, cost, permille)| {
+    hold(1_000, values, |(quota, history, pause, cost, permille)| {
         let (mut reserved, last) = Stage::after(quota, &history);
         let (mut charged, _) = Stage::after(quota, &history);
         let now = Counter::new(quota).after(pause, last);
@@ -96,7 +96,7 @@ for_each_algorithm!(settling_late_never_gives_more_than_charging_the_real_amount
 
 fn settled_late(algorithm: Algorithm) {
     let values = (quotas(algorithm), histories(12), costs(), 0..=1_000u32, pauses());
-    hold(300, values, |(quota, history, cost, permille, pause)| {
+    hold(1_000, values, |(quota, history, cost, permille, pause)| {
         let (mut reserved, now) = Stage::after(quota, &history);
         let (mut charged, _) = Stage::after(quota, &history);
         let estimate = Counter::new(quota).cost(cost, now);
@@ -124,7 +124,7 @@ fn settled_late(algorithm: Algorithm) {
 for_each_algorithm!(a_cancelled_reservation_leaves_what_was_there: cancelled);
 
 fn cancelled(algorithm: Algorithm) {
-    hold(300, (quotas(algorithm), histories(12), pauses(), costs()), |(quota, history, pause, cost)| {
+    hold(1_000, (quotas(algorithm), histories(12), pauses(), costs()), |(quota, history, pause, cost)| {
         let (mut stage, last) = Stage::after(quota, &history);
         let now = Counter::new(quota).after(pause, last);
         let estimate = Counter::new(quota).cost(cost, now);
@@ -143,7 +143,7 @@ fn cancelled(algorithm: Algorithm) {
 #[test]
 fn a_repeated_id_is_charged_once() {
     let values = (layers(), requests(20), vec((1..=3u32, any::<bool>()), 20));
-    hold(300, values, |(layers, requests, repeats)| {
+    hold(1_000, values, |(layers, requests, repeats)| {
         let (mut once, mut often) = (Model::default(), Model::default());
         let (mut now, mut retry_after) = (START, 0);
         for (index, (Request { pause, costs, .. }, (times, hold))) in requests.iter().zip(repeats).enumerate()

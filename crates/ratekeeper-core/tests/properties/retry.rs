@@ -28,7 +28,7 @@ pub(crate) fn retry_is_exact(counter: &Counter, answer: &Answer, cost: u32) -> T
 for_each_algorithm!(a_denied_cost_passes_at_its_retry_after_and_not_before: exact);
 
 fn exact(algorithm: Algorithm) {
-    hold(500, (quotas(algorithm), histories(30)), |(quota, history)| {
+    hold(2_000, (quotas(algorithm), histories(30)), |(quota, history)| {
         let mut counter = Counter::new(quota);
         let mut now = START;
         for step in history {
@@ -49,7 +49,7 @@ for_each_algorithm!(retry_after_is_exact_also_when_the_quota_has_changed: exact_
 fn exact_after_change(algorithm: Algorithm) {
     let step = (pauses(), costs()).prop_map(|(pause, cost)| Step { pause, cost });
     let to = proptest::option::weighted(0.2, (rates(), proptest::bool::ANY));
-    hold(500, (quotas(algorithm), vec((step, to), 1..=30)), |(quota, history)| {
+    hold(2_000, (quotas(algorithm), vec((step, to), 1..=30)), |(quota, history)| {
         let mut counter = Counter::new(quota);
         let mut now = START;
         for (step, to) in history {
@@ -71,7 +71,7 @@ for_each_algorithm!(reset_after_is_exact_also_when_the_quota_has_changed: reset_
 
 fn reset_after_change(algorithm: Algorithm) {
     let values = (quotas(algorithm), quotas(algorithm), histories(12), pauses(), costs());
-    hold(500, values, |(quota, next, history, pause, cost)| {
+    hold(2_000, values, |(quota, next, history, pause, cost)| {
         let mut counter = Counter::new(quota);
         let mut now = START;
         for step in history {
@@ -93,7 +93,7 @@ fn reset_after_change(algorithm: Algorithm) {
 
 #[test]
 fn a_denied_check_of_several_charges_passes_at_its_retry_after_and_not_before() {
-    hold(600, (layers(), requests(25)), |(layers, requests)| {
+    hold(2_000, (layers(), requests(25)), |(layers, requests)| {
         let mut model = Model::default();
         let (mut now, mut retry_after) = (START, 0);
         for Request { pause, costs, .. } in requests {

@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Tests the tests: applies wrong edits one by one, and each must make a test fail.
+
+The edits stand in `wrong_edits.toml`: small mistakes that somebody could make in
+the algorithms and the store. They are applied to a copy of the working tree,
+never to the tree itself. An edit that no test notices is a missing test; one
+that does not compile, or hangs without saying so, is a mistake in the list.
+
+Words on the command line select the edits whose name or file has one of them.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EDITS = ROOT / "scripts" / "wrong_edits.toml"
+# Kept between runs: dependencies are built once.
+TARGET = ROOT / "target" / "test-of-tests"
+BUILD_SECONDS = 600
+# Ten times what the slower suite takes.
+TEST_SECONDS = 30
+
+# What notices an edit. Only the binaries that are fast and tell most; what the
+# edits do not touch is optimised, what they do is compiled as fast as can be.
+SUITES: dict[str, list[str]] = {
+    "core": ["-p", "ratekeeper-core", "--lib", "--test", "vectors"],
+    "store": [
+        *["-p", "ratekeeper", "--lib", "--test", "it"],
+        *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],
+        *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
+    ],
+}
+CARGO = [
+    *[os.environ.get("CARGO", "cargo"), "test", "--locked", "--quiet"],
+    *["--config", 'profile.test.package."*".opt-level=2'],
+]
+ENVIRONMENT = {
+    "CARGO_TARGET_DIR": str(TARGET),
+    "CARGO_PROFILE_TEST_OPT_LEVEL": "0",
+    "CARGO_PROFILE_TEST_DEBUG": "0",
+    "CARGO_PROFILE_TEST_INCREMENTAL": "true",
+    "CARGO_TERM_COLOR": "never",
+    # The same histories in every run, and no time spent on making them short.
+    "PROPTEST_RNG_SEED": "7",
+    "PROPTEST_MAX_SHRINK_ITERS": "0",
+    "RUST_BACKTRACE": "0",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """A mistake: `find`, which `file` has exactly once, becomes `replace`."""
+
+    name: str
+    file: str
+    find: str
+    replace: str
+    tests: str
+    hangs: bool = False
+
+    def problem(self, workspace: pathlib.Path) -> str | None:
+        """Why it cannot be applied, if so."""
+        path = workspace / self.file
+        if not path.is_file():
+            return f"there is no {self.file}"
+        if self.tests not in SUITES:
+            return f"tests = {self.tests!r}; expected one of {', '.join(SUITES)}"
+        if self.find == self.replace:
+            return "it changes nothing"
+        count = path.read_text().count(self.find)
+        return None if count == 1 else f"`find` occurs {count} times in {self.file}; expected once"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A command that ended with `code`, or was stopped when its time was over."""
+
+    code: int | None
+    output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What came of an edit: in one word, by what, and what to show if it is bad."""
+
+    word: str
+    by: str
+    details: str = ""
+
+
+def load() -> list[Edit]:
+    """All edits of the list."""
+    with EDITS.open("rb") as file:
+        return [Edit(**entry) for entry in tomllib.load(file)["edit"]]
+
+
+def copy_workspace(to: pathlib.Path) -> None:
+    """Copies what git knows or would add, as it is in the working tree.
+
+    The copies are new files to cargo: nothing built from an edit is taken for
+    built from them.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, to / name)
+
+
+def run(command: list[str], workspace: pathlib.Path, seconds: float) -> Run:
+    """Runs a command; when `seconds` are over, stops it and all it started."""
+    process = subprocess.Popen(
+        command,
+        cwd=workspace,
+        env=os.environ | ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return Run(None, output)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return Run(process.returncode, output)
+
+
+def tail(output: str, lines: int = 25) -> str:
+    """The end of an output, indented."""
+    return "\n".join(f"    {line}" for line in output.rstrip().splitlines()[-lines:])
+
+
+def failed_test(output: str) -> str:
+    """The first test that failed, by its name."""
+    named = re.search(r"^(?:test )?(\S+) (?:---|\.\.\.) FAILED$", output, re.MULTILINE)
+    return named[1] if named else "the tests did not end by themselves"
+
+
+def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False) -> Verdict:
+    """Builds and runs a suite: noticed if a test fails, missed if none does."""
+    command = CARGO + SUITES[suite]
+    build = run([*command, "--no-run"], workspace, BUILD_SECONDS)
+    if build.code != 0:
+        return Verdict("ERROR", "does not compile", tail(build.output))
+    test = run(command, workspace, TEST_SECONDS)
+    if test.code is None:
+        return Verdict("noticed" if hangs else "ERROR", f"hangs for {TEST_SECONDS} s")
+    if test.code == 0:
+        return Verdict("MISSED", f"all tests of `{suite}` pass")
+    if hangs:
+        return Verdict("ERROR", f"should hang, but {failed_test(test.output)} failed")
+    return Verdict("noticed", failed_test(test.output), tail(test.output))
+
+
+def try_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
+    """Applies an edit, runs its tests and takes it back."""
+    path = workspace / edit.file
+    original = path.read_text()
+    path.write_text(original.replace(edit.find, edit.replace))
+    try:
+        return try_suite(edit.tests, workspace, edit.hangs)
+    finally:
+        path.write_text(original)
+
+
+def unedited_pass(suites: set[str], workspace: pathlib.Path) -> bool:
+    """Whether the tests pass as they are; says so if not."""
+    for suite in sorted(suites):
+        start = time.monotonic()
+        verdict = try_suite(suite, workspace)
+        if verdict.word != "MISSED":
+            print(f"error: `{suite}` fails without any edit: {verdict.by}\n{verdict.details}", flush=True)
+            return False
+        print(f"unedited, all tests of `{suite}` pass ({time.monotonic() - start:.1f} s)", flush=True)
+    return True
+
+
+def try_all(edits: list[Edit], workspace: pathlib.Path) -> int:
+    """Tries all edits, a line for each; returns how many were not noticed."""
+    failed = 0
+    for number, edit in enumerate(edits, 1):
+        start = time.monotonic()
+        verdict = try_edit(edit, workspace)
+        seconds = time.monotonic() - start
+        counter = f"[{number}/{len(edits)}]"
+        print(f"{counter} {verdict.word}  {edit.name}  ({verdict.by}, {seconds:.1f} s)", flush=True)
+        if verdict.word != "noticed":
+            failed += 1
+            print(f"    {edit.file}: {edit.find!r} -> {edit.replace!r}", flush=True)
+            if verdict.details:
+                print(verdict.details, flush=True)
+    return failed
+
+
+def main() -> int:
+    """Runs the whole list, or the part the command line selects."""
+    words = sys.argv[1:]
+    edits = [edit for edit in load() if not words or any(word in edit.name + edit.file for word in words)]
+    with tempfile.TemporaryDirectory(prefix="test-of-tests-") as folder:
+        workspace = pathlib.Path(folder)
+        copy_workspace(workspace)
+        problems = [(edit, edit.problem(workspace)) for edit in edits]
+        wrong = [f"error: edit `{edit.name}`: {problem}" for edit, problem in problems if problem]
+        if wrong or not edits:
+            print("\n".join(wrong) or "error: no edit is selected", file=sys.stderr)
+            return 1
+        if not unedited_pass({edit.tests for edit in edits}, workspace):
+            return 1
+        failed = try_all(edits, workspace)
+    print(f"{len(edits) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
