@@ -5,28 +5,69 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Attempt, Counter, State, Status, each, instant_of};
+use crate::algorithm::{Attempt, Bucket, Counter, State, Status, TokenBucket, each, instant_of};
 use crate::check::{Charge, Emergency, Level};
 use crate::decision::{Decision, Origin, Outcome, Verdict};
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 use crate::time::{Timestamp, Wait};
 
-/// A charge with the quota in force and the state it will be judged on.
+/// A charge of a check with the quota in force and the state it is judged on.
+///
+/// Stores that keep more beside it implement `AsRef` and `AsMut` for what they
+/// keep it in.
 #[derive(Debug)]
-pub struct Case<'s, 'c> {
-    charge: &'s Charge<'c>,
-    quota: &'s Quota,
-    level: Level,
-    state: &'s mut State,
+pub struct Case<'c> {
+    charge: &'c Charge<'c>,
+    /// The quota in force, if overrides concern the charge.
+    resolved: Option<(Quota, Level)>,
+    state: State,
 }
 
-impl<'s, 'c> Case<'s, 'c> {
-    /// `charge` under `quota`, which `level` set, on `state`.
+impl<'c> Case<'c> {
+    /// `charge` on `state`, under the quota it carries or the `resolved` one.
     #[inline]
-    pub fn new(charge: &'s Charge<'c>, quota: &'s Quota, level: Level, state: &'s mut State) -> Self {
-        Self { charge, quota, level, state }
+    pub const fn new(charge: &'c Charge<'c>, resolved: Option<(Quota, Level)>, state: State) -> Self {
+        Self { charge, resolved, state }
+    }
+
+    /// The state, to be written back; a vacant one stays.
+    #[inline]
+    pub fn take_state(&mut self) -> State {
+        const TAKEN: State =
+            State::TokenBucket(TokenBucket(Bucket { full_at: 0, remainder: 0, denominator: 0 }));
+        std::mem::replace(&mut self.state, TAKEN)
+    }
+
+    #[inline]
+    fn terms(&self) -> (&Quota, Level) {
+        match &self.resolved {
+            Some((quota, level)) => (quota, *level),
+            None => (self.charge.quota, self.charge.level),
+        }
+    }
+
+    #[inline]
+    fn quota(&self) -> &Quota {
+        self.terms().0
     }
 }
+
+impl<'c> AsRef<Case<'c>> for Case<'c> {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl<'c> AsMut<Case<'c>> for Case<'c> {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+/// What [`judge`](judge()) judges: cases, or what stores keep them in.
+pub trait AsCase<'c>: AsRef<Case<'c>> + AsMut<Case<'c>> {}
+
+impl<'c, C: AsRef<Case<'c>> + AsMut<Case<'c>>> AsCase<'c> for C {}
 
 /// Judges a check of a single charge: what most checks are.
 ///
@@ -34,12 +75,18 @@ impl<'s, 'c> Case<'s, 'c> {
 /// no copy. With `peek` the state comes back as it went in; otherwise it may
 /// have been healed even if the check is denied, and the caller writes it back.
 #[inline]
-pub fn judge_one(case: Case<'_, '_>, now: Timestamp, peek: bool, decision: &mut Decision) {
-    let Case { charge, quota, level, state } = case;
+pub fn judge_one(
+    charge: &Charge<'_>,
+    (quota, level): (&Quota, Level),
+    state: &mut State,
+    now: Timestamp,
+    peek: bool,
+    decision: &mut Decision,
+) {
     each!(state, counter => {
         let now = instant_of(counter, now.as_micros());
         if counter.is_unwell(quota, now) || charge.emergency != Emergency::Off {
-            return judge_many(&mut [Case { charge, quota, level, state }], now, peek, decision);
+            return judge_odd(charge, (*quota, level), state, now, peek, decision);
         }
         let commit = charge.cost > 0 && !peek;
         let attempt = counter.attempt(quota, now, charge.cost.max(1), commit);
@@ -62,9 +109,25 @@ pub fn judge_one(case: Case<'_, '_>, now: Timestamp, peek: bool, decision: &mut 
     });
 }
 
+/// A single charge out of the ordinary.
+#[cold]
+fn judge_odd(
+    charge: &Charge<'_>,
+    terms: (Quota, Level),
+    state: &mut State,
+    now: u64,
+    peek: bool,
+    decision: &mut Decision,
+) {
+    let taken = std::mem::replace(state, State::vacant(Algorithm::TokenBucket));
+    let mut case = [Case::new(charge, Some(terms), taken)];
+    judge_many(&mut case, now, peek, decision);
+    *state = case[0].take_state();
+}
+
 /// Judges `cases` together at `now` and charges all of them or none; for the
 /// rest see [`judge_one`].
-pub fn judge(cases: &mut [Case<'_, '_>], now: Timestamp, peek: bool, decision: &mut Decision) {
+pub fn judge<'c>(cases: &mut [impl AsCase<'c>], now: Timestamp, peek: bool, decision: &mut Decision) {
     let now = shared_instant(cases, now.as_micros());
     if peek || !charge_all(cases, now, decision) {
         judge_many(cases, now, peek, decision);
@@ -75,10 +138,10 @@ pub fn judge(cases: &mut [Case<'_, '_>], now: Timestamp, peek: bool, decision: &
 ///
 /// A state too far ahead of the clock does not count, but one that is not may
 /// bring the others within reach; so ask until nobody objects.
-fn shared_instant(cases: &[Case<'_, '_>], server_now: u64) -> u64 {
+fn shared_instant<'c>(cases: &[impl AsCase<'c>], server_now: u64) -> u64 {
     let mut now = server_now;
     loop {
-        let newest = cases.iter().map(|case| case.state.instant(now)).max().unwrap_or(now);
+        let newest = cases.iter().map(|case| case.as_ref().state.instant(now)).max().unwrap_or(now);
         if newest == now {
             return now;
         }
@@ -89,16 +152,20 @@ fn shared_instant(cases: &[Case<'_, '_>], server_now: u64) -> u64 {
 /// Charges one after the other, hoping that all admit, which most checks do:
 /// one pass instead of three. If one does not, or is out of the ordinary, puts
 /// everything back and says so.
-fn charge_all(cases: &mut [Case<'_, '_>], now: u64, decision: &mut Decision) -> bool {
+fn charge_all<'c>(cases: &mut [impl AsCase<'c>], now: u64, decision: &mut Decision) -> bool {
     begin(decision, now);
     decision.verdicts.clear();
     let mut originals: SmallVec<[State; 4]> = SmallVec::new();
     for case in cases.iter_mut() {
-        let Case { charge, quota, level, .. } = *case;
-        let ordinary = charge.emergency == Emergency::Off && case.state.is_small();
+        let Case { charge, resolved, state } = case.as_mut();
+        let (quota, level) = match resolved {
+            Some((quota, level)) => (&*quota, *level),
+            None => (charge.quota, charge.level),
+        };
+        let ordinary = charge.emergency == Emergency::Off && state.is_small();
         let attempt = ordinary.then(|| {
-            originals.push(case.state.clone());
-            each!(&mut *case.state, counter => {
+            originals.push(state.clone());
+            each!(state, counter => {
                 let well = !counter.is_unwell(quota, now);
                 well.then(|| counter.attempt(quota, now, charge.cost.max(1), charge.cost > 0))
             })
@@ -111,7 +178,7 @@ fn charge_all(cases: &mut [Case<'_, '_>], now: u64, decision: &mut Decision) -> 
                 decision.verdicts.push(verdict_of(charge, quota, level, &attempt));
             }
             _ => {
-                cases.iter_mut().zip(originals).for_each(|(case, original)| *case.state = original);
+                put_back(cases, originals);
                 return false;
             }
         }
@@ -119,8 +186,15 @@ fn charge_all(cases: &mut [Case<'_, '_>], now: u64, decision: &mut Decision) -> 
     true
 }
 
-fn judge_many(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
-    if cases.iter().any(|case| case.state.is_unwell(case.quota, now)) {
+fn put_back<'c>(cases: &mut [impl AsCase<'c>], originals: impl IntoIterator<Item = State>) {
+    for (case, original) in cases.iter_mut().zip(originals) {
+        case.as_mut().state = original;
+    }
+}
+
+fn judge_many<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
+    let is_unwell = |case: &Case<'_>| case.state.is_unwell(case.quota(), now);
+    if cases.iter().any(|case| is_unwell(case.as_ref())) {
         return judge_healed(cases, now, peek, decision);
     }
     judge_well(cases, now, peek, decision);
@@ -129,43 +203,43 @@ fn judge_many(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut D
 /// Heals what needs it, which is rare. After a peek, what was there before is
 /// put back.
 #[cold]
-fn judge_healed(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
-    let originals: Vec<State> = cases.iter().filter(|_| peek).map(|case| case.state.clone()).collect();
+fn judge_healed<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
+    let originals: Vec<State> =
+        cases.iter().filter(|_| peek).map(|case| case.as_ref().state.clone()).collect();
     for case in cases.iter_mut() {
-        case.state.heal(case.quota, now);
+        let quota = *case.as_ref().quota();
+        case.as_mut().state.heal(&quota, now);
     }
     judge_well(cases, now, peek, decision);
-    for (case, original) in cases.iter_mut().zip(originals) {
-        *case.state = original;
-    }
+    put_back(cases, originals);
 }
 
-fn judge_well(cases: &mut [Case<'_, '_>], now: u64, peek: bool, decision: &mut Decision) {
+fn judge_well<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
     begin(decision, now);
     decision.verdicts.clear();
     for case in cases.iter() {
-        let charge = case.charge;
-        let wait = ruling(charge, || case.state.wait(case.quota, now, charge.cost.max(1)));
+        let case = case.as_ref();
+        let (charge, (quota, level)) = (case.charge, case.terms());
+        let wait = ruling(charge, || case.state.wait(quota, now, charge.cost.max(1)));
         if charge.can_deny() && !wait.is_none() {
             decision.outcome = Outcome::Deny;
             decision.retry_after = decision.retry_after.max(wait);
         }
         let attempt = Attempt { wait, proceed_after: 0, status: Status::default(), receipt: None };
-        decision.verdicts.push(verdict_of(charge, case.quota, case.level, &attempt));
+        decision.verdicts.push(verdict_of(charge, quota, level, &attempt));
     }
     let admitted = decision.outcome == Outcome::Allow;
     for (case, verdict) in cases.iter_mut().zip(&mut decision.verdicts) {
-        let (quota, charge) = (case.quota, case.charge);
+        let Case { charge, state, .. } = case.as_mut();
+        let quota = verdict.quota;
         let charged = admitted && is_chargeable(charge, verdict.retry_after);
-        each!(&mut *case.state, counter => {
-            if charged && charge.can_deny() {
-                decision.proceed_after = decision.proceed_after.max(counter.proceed_after(quota, now));
-            }
-            if charged && !peek {
-                verdict.set_receipt(counter.charge(quota, now, charge.cost));
-            }
-            verdict.set_status(counter.status(quota, now));
-        });
+        if charged && charge.can_deny() {
+            decision.proceed_after = decision.proceed_after.max(state.proceed_after(&quota, now));
+        }
+        if charged && !peek {
+            verdict.set_receipt(state.charge(&quota, now, charge.cost));
+        }
+        verdict.set_status(state.status(&quota, now));
     }
 }
 

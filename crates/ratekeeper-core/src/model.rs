@@ -42,27 +42,20 @@ impl Model {
     /// # Errors
     /// If an override that applies does not fit its quota.
     pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Result<Decision, InvalidInput> {
-        let mut terms = Vec::new();
+        let mut cases = Vec::new();
         for charge in check.charges() {
-            terms.push(resolve(charge, now, |scope| self.overrides.get(&override_id(scope)))?);
+            let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)))?;
+            let algorithm = charge.quota().algorithm();
+            let known = self.counters.get(&counter(charge.key(), algorithm)).cloned();
+            cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(algorithm))));
         }
-        let ids = check.charges().iter().map(|charge| counter(charge.key(), charge.quota().algorithm()));
-        let mut states: Vec<(Counter, State)> = ids
-            .map(|id| {
-                let state = self.counters.get(&id).cloned();
-                let state = state.unwrap_or_else(|| State::vacant(id.2));
-                (id, state)
-            })
-            .collect();
-        let cases = check.charges().iter().zip(&terms).zip(&mut states);
-        let mut cases: Vec<Case<'_, '_>> = cases
-            .map(|((charge, (quota, level)), (_, state))| Case::new(charge, quota, *level, state))
-            .collect();
         let mut decision = Decision::default();
         judge(&mut cases, now, check.is_peek(), &mut decision);
-        drop(cases);
         if !check.is_peek() {
-            self.counters.extend(states);
+            for (charge, case) in check.charges().iter().zip(&mut cases) {
+                let id = counter(charge.key(), charge.quota().algorithm());
+                self.counters.insert(id, case.take_state());
+            }
         }
         Ok(decision)
     }

@@ -382,3 +382,26 @@ impl<R: ?Sized> fmt::Debug for Limiter<R> {
         f.debug_struct("Limiter").field("store", &self.store).field("rules", &rules).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ManualClock, MemoryStore};
+    use ratekeeper_core::Timestamp;
+
+    /// The store's clock stands still, so every wait is in vain.
+    #[tokio::test(start_paused = true)]
+    async fn waits_are_never_shorter_than_told_and_end_with_patience() {
+        let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+        let store = MemoryStore::with_clock(1, Arc::new(clock));
+        let rule = Rule::global("all").quotas("1/s");
+        let limiter: Limiter<str> = Limiter::builder(store).rule(rule).build().unwrap();
+        assert!(limiter.check("a").await.unwrap().is_allowed());
+        let start = tokio::time::Instant::now();
+        let waiting = limiter.until_allowed("a", Duration::from_millis(3_500));
+        let decision = tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it gives up");
+        assert!(!decision.unwrap().is_allowed());
+        let three_waits = Duration::from_secs(3)..Duration::from_millis(3_310);
+        assert!(three_waits.contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+}

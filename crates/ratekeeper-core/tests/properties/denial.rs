@@ -119,7 +119,9 @@ fn judged_alike(algorithm: Algorithm) {
 fn both_ways(charge: &Charge<'_>, states: [&mut State; 2], now: u64, peek: bool) -> (Decision, Decision) {
     let (now, [alone, among]) = (Timestamp::from_micros(now), states);
     let (mut one, mut many) = (Decision::default(), Decision::default());
-    judge_one(Case::new(charge, charge.quota(), Level::Default, alone), now, peek, &mut one);
-    judge(&mut [Case::new(charge, charge.quota(), Level::Default, among)], now, peek, &mut many);
+    judge_one(charge, (charge.quota(), Level::Default), alone, now, peek, &mut one);
+    let mut cases = [Case::new(charge, None, among.clone())];
+    judge(&mut cases, now, peek, &mut many);
+    *among = cases[0].take_state();
     (one, many)
 }

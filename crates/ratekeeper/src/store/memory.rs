@@ -22,7 +22,6 @@ mod slot;
 use std::fmt;
 use std::sync::Arc;
 
-use ratekeeper_core::algorithm::{Bucket, TokenBucket};
 use ratekeeper_core::{
     Algorithm, Begin, Case, Charge, Check, Clock, Decision, Held, Key, Ledger, Level, Quota, Reservation,
     Settled, State, Timestamp, judge, judge_one, resolve,
@@ -207,15 +206,17 @@ impl MemoryStore {
         };
         let Some(index) = shard.find(fingerprint) else {
             let mut state = State::vacant(algorithm);
-            let case = Case::new(charge, quota, level, &mut state);
-            judge_new(&mut shard, case, now, peek, decision)?;
+            if !peek && !shard.make_room(1, now.as_micros(), |_| false) {
+                return Err(full());
+            }
+            judge_one(charge, (quota, level), &mut state, now, peek, decision);
             if decision.verdicts()[0].receipt().is_some() {
                 shard.insert(fingerprint, state, Pressure::of(&decision.verdicts()[0]), now.as_micros());
             }
             return Ok(());
         };
         let mut state = shard.take(index, algorithm);
-        judge_one(Case::new(charge, quota, level, &mut state), now, peek, decision);
+        judge_one(charge, (quota, level), &mut state, now, peek, decision);
         if peek {
             shard.put_back(index, state);
         } else {
@@ -224,54 +225,42 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn decide_many(
+    fn decide_many<'c>(
         &self,
-        charges: &[Charge<'_>],
+        charges: &'c [Charge<'c>],
         now: Timestamp,
         peek: bool,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        let mut parts: SmallVec<[Part; INLINE]> =
-            charges.iter().map(|charge| Part::new(self.fingerprint(charge))).collect();
-        let mut shards = self.lock_all(parts.iter().map(|part| part.fingerprint));
-        for (part, charge) in parts.iter_mut().zip(charges) {
-            if self.overrides.concern(charge) {
-                part.resolved = Some(self.resolved(charge, now)?);
-            }
-        }
+        let fingerprints: SmallVec<[Fingerprint; INLINE]> =
+            charges.iter().map(|charge| self.fingerprint(charge)).collect();
+        let mut shards = self.lock_all(&fingerprints);
         if !peek {
-            shards.make_room(&parts, now)?;
+            shards.make_room(&fingerprints, now)?;
         }
         // Nothing is inserted before everything is judged, so places stand.
-        for (part, charge) in parts.iter_mut().zip(charges) {
-            let (shard, algorithm) = (shards.of(part.fingerprint), charge.quota().algorithm());
-            part.place = shard.find(part.fingerprint);
-            part.state = match part.place {
-                Some(place) => shard.take(place, algorithm),
-                None => State::vacant(algorithm),
-            };
+        let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
+        for (fingerprint, charge) in fingerprints.iter().zip(charges) {
+            let concerned = self.overrides.concern(charge);
+            let resolved = if concerned { Some(self.resolved(charge, now)?) } else { None };
+            parts.push(shards.part(*fingerprint, charge, resolved));
         }
-        let cases = charges.iter().zip(&mut parts).map(|(charge, part)| {
-            let (quota, level) = match &part.resolved {
-                Some((quota, level)) => (quota, *level),
-                None => (charge.quota(), charge.quota_level()),
-            };
-            Case::new(charge, quota, level, &mut part.state)
-        });
-        let mut cases: SmallVec<[Case<'_, '_>; INLINE]> = cases.collect();
-        judge(&mut cases, now, peek, decision);
-        drop(cases);
+        judge(&mut parts, now, peek, decision);
         shards.write_back(&mut parts, decision, now, peek);
         Ok(())
     }
 
     /// Locks the shards of all `fingerprints`, each once, in ascending order:
     /// two checks that share shards can never wait for each other in a ring.
-    fn lock_all(&self, fingerprints: impl Iterator<Item = Fingerprint>) -> Locked<'_> {
-        let mut indices: SmallVec<[usize; INLINE]> = fingerprints.map(Self::shard_index).collect();
-        indices.sort_unstable();
-        indices.dedup();
-        Locked(indices.into_iter().map(|index| (index, self.shards[index].0.lock())).collect())
+    fn lock_all(&self, fingerprints: &[Fingerprint]) -> Locked<'_> {
+        let indices = || fingerprints.iter().map(|fingerprint| Self::shard_index(*fingerprint));
+        let mut locked = Locked(SmallVec::new());
+        let mut next = indices().min();
+        while let Some(index) = next {
+            locked.0.push((index, self.shards[index].0.lock()));
+            next = indices().filter(|other| *other > index).min();
+        }
+        locked
     }
 
     fn reserve_now(&self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, StoreError> {
@@ -302,7 +291,7 @@ impl MemoryStore {
             Ok(held) => held,
         };
         let fingerprints: Vec<Fingerprint> = held.iter().map(|charge| charge.counter).collect();
-        let mut shards = self.lock_all(fingerprints.iter().copied());
+        let mut shards = self.lock_all(&fingerprints);
         for charge in held {
             if charge.adds(actual) {
                 shards.ensure(&fingerprints, charge.counter, charge.quota(), now);
@@ -317,7 +306,7 @@ impl MemoryStore {
         for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
             let fingerprint = self.fingerprint(charge);
-            self.lock_all(std::iter::once(fingerprint)).update(fingerprint, verdict.quota(), now, |state| {
+            self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
             });
@@ -332,21 +321,6 @@ impl MemoryStore {
     }
 }
 
-/// The first charge on a key: there must be room to remember it.
-fn judge_new(
-    shard: &mut Shard,
-    case: Case<'_, '_>,
-    now: Timestamp,
-    peek: bool,
-    decision: &mut Decision,
-) -> Result<(), StoreError> {
-    if !peek && !shard.make_room(1, now.as_micros(), |_| false) {
-        return Err(full());
-    }
-    judge_one(case, now, peek, decision);
-    Ok(())
-}
-
 #[cold]
 fn full() -> StoreError {
     StoreError::capacity(
@@ -355,26 +329,24 @@ fn full() -> StoreError {
 }
 
 /// One charge of a check on its way through the store.
-struct Part {
+struct Part<'c> {
     fingerprint: Fingerprint,
-    /// The quota in force, if overrides concern the charge.
-    resolved: Option<(Quota, Level)>,
     /// Where its counter is, if there is one.
     place: Option<usize>,
-    state: State,
+    case: Case<'c>,
 }
 
-impl Part {
-    fn new(fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, resolved: None, place: None, state: Self::NO_STATE }
+impl<'c> AsRef<Case<'c>> for Part<'c> {
+    #[inline]
+    fn as_ref(&self) -> &Case<'c> {
+        &self.case
     }
+}
 
-    /// What stands there before the state is read and after it is taken.
-    const NO_STATE: State =
-        State::TokenBucket(TokenBucket(Bucket { full_at: 0, remainder: 0, denominator: 0 }));
-
-    fn take_state(&mut self) -> State {
-        std::mem::replace(&mut self.state, Self::NO_STATE)
+impl<'c> AsMut<Case<'c>> for Part<'c> {
+    #[inline]
+    fn as_mut(&mut self) -> &mut Case<'c> {
+        &mut self.case
     }
 }
 
@@ -388,31 +360,48 @@ impl Locked<'_> {
         &mut self.0[place.expect("every shard of the check is locked")].1
     }
 
-    fn make_room(&mut self, parts: &[Part], now: Timestamp) -> Result<(), StoreError> {
+    fn make_room(&mut self, fingerprints: &[Fingerprint], now: Timestamp) -> Result<(), StoreError> {
         for (index, shard) in &mut self.0 {
-            if shard.has_room_for(parts.len()) {
+            if shard.has_room_for(fingerprints.len()) {
                 continue;
             }
-            let is_own = |other: Fingerprint| parts.iter().any(|part| part.fingerprint == other);
-            let own = parts.iter().filter(|part| MemoryStore::shard_index(part.fingerprint) == *index);
-            let needed = own.filter(|part| shard.find(part.fingerprint).is_none()).count();
-            if needed > 0 && !shard.make_room(needed, now.as_micros(), is_own) {
+            let own = fingerprints.iter().filter(|own| MemoryStore::shard_index(**own) == *index);
+            let needed = own.filter(|own| shard.find(**own).is_none()).count();
+            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| fingerprints.contains(&other))
+            {
                 return Err(full());
             }
         }
         Ok(())
     }
 
+    /// Reads the counter of a charge. A state that grows is taken out.
+    #[inline]
+    fn part<'c>(
+        &mut self,
+        fingerprint: Fingerprint,
+        charge: &'c Charge<'c>,
+        resolved: Option<(Quota, Level)>,
+    ) -> Part<'c> {
+        let (shard, algorithm) = (self.of(fingerprint), charge.quota().algorithm());
+        let place = shard.find(fingerprint);
+        let state = match place {
+            Some(place) => shard.take(place, algorithm),
+            None => State::vacant(algorithm),
+        };
+        Part { fingerprint, place, case: Case::new(charge, resolved, state) }
+    }
+
     /// Writes the counters of a judged check: first those that are there, then
     /// the new ones, which may move the others.
-    fn write_back(&mut self, parts: &mut [Part], decision: &Decision, now: Timestamp, peek: bool) {
+    fn write_back(&mut self, parts: &mut [Part<'_>], decision: &Decision, now: Timestamp, peek: bool) {
         let mut any_new = false;
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
             let Some(place) = part.place else {
                 any_new |= verdict.receipt().is_some();
                 continue;
             };
-            let state = part.take_state();
+            let state = part.case.take_state();
             let shard = self.of(part.fingerprint);
             if peek { shard.put_back(place, state) } else { shard.put(place, state, Pressure::of(verdict)) }
         }
@@ -421,7 +410,7 @@ impl Locked<'_> {
         }
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
             if part.place.is_none() && verdict.receipt().is_some() {
-                let (state, pressure) = (part.take_state(), Pressure::of(verdict));
+                let (state, pressure) = (part.case.take_state(), Pressure::of(verdict));
                 self.of(part.fingerprint).insert(part.fingerprint, state, pressure, now.as_micros());
             }
         }

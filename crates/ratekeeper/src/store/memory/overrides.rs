@@ -145,3 +145,21 @@ impl Overrides for MemoryStore {
         StoreFuture::ready(Ok(self.overrides.clear(organisation, project, self.clock.now())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn organisations_do_not_see_each_others_overrides() {
+        let store = MemoryStore::with_max_keys(1);
+        for organisation in ["one", "two"] {
+            let scope = OverrideScope::organisation("/a", organisation).unwrap();
+            Overrides::set(&store, scope, Override::limit(5)).now().unwrap().unwrap();
+        }
+        let listed = |organisation| store.list(organisation, None).now().unwrap().unwrap().len();
+        let cleared = |organisation| store.clear(organisation, None).now().unwrap().unwrap();
+        assert_eq!((listed("one"), cleared("one")), (1, 1));
+        assert_eq!((listed("one"), listed("two")), (0, 1));
+    }
+}

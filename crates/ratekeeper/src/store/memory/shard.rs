@@ -276,4 +276,37 @@ mod tests {
         assert!(shard.len() < 1_000, "{} counters, 100 of them live", shard.len());
         assert!(shard.bytes() < 100_000, "{} bytes", shard.bytes());
     }
+
+    #[test]
+    fn at_the_bound_the_one_that_has_used_least_goes_and_its_own_never() {
+        let quota = "16/h".parse().unwrap();
+        let mut shard = Shard::new(4);
+        let fingerprint = |n: u64| Fingerprint { high: n, low: n << 60 };
+        for (n, left) in [(1, 1), (2, 15), (3, 4), (4, 0)] {
+            shard.insert(fingerprint(n), bucket(1_000), Pressure::left(left, &quota), 0);
+        }
+        let gone =
+            |shard: &Shard| (1..=4).filter(|n| shard.find(fingerprint(*n)).is_none()).collect::<Vec<_>>();
+        assert!(shard.make_room(1, 0, |other| other == fingerprint(2)));
+        assert_eq!(gone(&shard), [3], "the second has used less, but is part of the check");
+        assert!(shard.make_room(2, 0, |_| false));
+        assert_eq!(gone(&shard), [2, 3]);
+        assert!(shard.make_room(3, 0, |_| false));
+        assert_eq!(gone(&shard), [1, 2, 3]);
+        assert!(!shard.make_room(4, 0, |_| false), "the last is limiting somebody");
+        assert_eq!(shard.evicted(), 3);
+        assert!(shard.make_room(4, 1_000, |_| false), "it is dead now");
+    }
+
+    #[test]
+    fn places_of_logs_that_are_gone_are_used_again() {
+        let mut shard = Shard::new(usize::MAX);
+        for step in 0..1_000u64 {
+            let fingerprint = Fingerprint { high: step, low: step << 54 };
+            shard.insert(fingerprint, State::vacant(Algorithm::SlidingLog), Pressure::EXHAUSTED, 0);
+            let index = shard.find(fingerprint).unwrap();
+            shard.remove(index);
+        }
+        assert!(shard.grown.len() < 10, "{} places for one log", shard.grown.len());
+    }
 }

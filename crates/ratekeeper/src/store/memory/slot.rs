@@ -164,4 +164,13 @@ mod tests {
         }
         assert!(Slot::VACANT.is_vacant());
     }
+
+    #[test]
+    fn pressure_grows_as_less_is_left() {
+        let quota = "100/s".parse().unwrap();
+        let left = [100, 60, 30, 10, 1, 0].map(|left| Pressure::left(left, &quota));
+        assert!(left.is_sorted_by(|before, after| before <= after), "{left:?}");
+        assert!(left[0] < left[4] && left[4] < left[5], "{left:?}");
+        assert_eq!(left[5], Pressure::EXHAUSTED);
+    }
 }
