@@ -28,14 +28,12 @@ impl SlidingWindow {
     /// The two windows as they stand at `now`.
     fn rolled(&self, window: u64, now: u64) -> Self {
         let elapsed = now.saturating_sub(self.start);
-        if self.is_empty() {
+        if self.expires_at() <= now {
             Self { start: now, window, previous: 0, current: 0 }
         } else if elapsed < window {
             Self { window, ..*self }
-        } else if elapsed < 2 * window {
-            Self { start: self.start + window, window, previous: self.current, current: 0 }
         } else {
-            Self { start: now, window, previous: 0, current: 0 }
+            Self { start: self.start + window, window, previous: self.current, current: 0 }
         }
     }
 
@@ -56,7 +54,8 @@ impl SlidingWindow {
 
 impl Counter for SlidingWindow {
     fn newest(&self) -> (u64, u64) {
-        (self.start, self.window)
+        // A store may drop an empty one, so it must not know more than none.
+        if self.is_empty() { (0, 0) } else { (self.start, self.window) }
     }
 
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
