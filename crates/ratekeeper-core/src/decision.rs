@@ -176,7 +176,10 @@ impl Decision {
     /// The decision turned into a denial, because whoever asked would not wait
     /// as long as it told them to hold back. Its charges must be given back.
     #[must_use]
-    pub fn given_up(self) -> Self {
+    pub fn given_up(mut self) -> Self {
+        for verdict in &mut self.verdicts {
+            verdict.charged = false;
+        }
         Self { outcome: Outcome::Deny, retry_after: Wait::micros(self.proceed_after), ..self }
     }
 
@@ -289,6 +292,9 @@ fn allowed(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -
 }
 
 fn denied(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -> fmt::Result {
+    if !verdict.is_denied() {
+        return write!(f, "given up: {} would let it proceed in {}", verdict.name, decision.retry_after);
+    }
     let Verdict { name, quota, cost, remaining, level, .. } = verdict;
     if *level == Level::Emergency {
         return write!(f, "denied: {name} is blocked by an operator");
@@ -303,7 +309,7 @@ fn denied(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) ->
         quota.capacity(),
         By(*level),
     )?;
-    let others = decision.verdicts.iter().filter(|other| other.is_denied()).count() - 1;
+    let others = decision.verdicts.iter().filter(|other| other.is_denied()).count().saturating_sub(1);
     match others {
         0 => {}
         1 => f.write_str(", and 1 other limit denies too")?,

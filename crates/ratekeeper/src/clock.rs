@@ -1,4 +1,4 @@
-//! The machine's time, fast to read and never running backwards.
+//! The machine's time, fast to read.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,15 +9,18 @@ use ratekeeper_core::{Clock, Timestamp};
 
 /// How often the wall clock is asked, in microseconds.
 const REFRESH_MICROS: u64 = 1_000_000;
-/// A wall clock that was set back is followed by running this much slower.
-const SLEW_DIVISOR: i64 = 1_000;
+/// How far back one look may set the clock, in microseconds.
+const BACK_MICROS_MAX: i64 = 1_000;
+/// A look that takes longer than this, in microseconds, tells nothing.
+const LOOK_MICROS_MAX: u64 = 1_000;
 
 /// The machine's time in microseconds since the epoch.
 ///
 /// Reading the wall clock costs more than a whole decision should, so the
 /// processor's counter is read instead and set against the wall clock once a
 /// second. A wall clock that jumps ahead is followed at once; one that was set
-/// back is followed by running 0.1 % slow, so time never runs backwards.
+/// back, by a millisecond a second at most. Counters never follow a clock back,
+/// so such a step gives nobody room.
 pub struct SystemClock {
     counter: quanta::Clock,
     /// The counter when the clock was made.
@@ -40,7 +43,7 @@ impl SystemClock {
         let start = counter.raw();
         // One multiplication then turns ticks into microseconds. Ticks are never
         // longer than a microsecond, so the scale is below 2^64; cutting it
-        // costs 1 us in 13 hours, which the look at the wall makes good.
+        // costs a microsecond in hours, which the look at the wall makes good.
         let micros_per_2_44_ticks = u128::from(counter.delta_as_nanos(0, 1 << 44)) / 1_000;
         let scale = u64::try_from(micros_per_2_44_ticks << 20).unwrap_or(u64::MAX);
         let offset = AtomicI64::new(wall_micros());
@@ -54,15 +57,30 @@ impl SystemClock {
         }
     }
 
+    /// Microseconds since the clock was made, by the counter.
+    #[inline]
+    fn elapsed(&self) -> u64 {
+        let ticks = self.counter.raw().saturating_sub(self.start);
+        ((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64
+    }
+
     #[cold]
     fn look_at_the_wall(&self, elapsed: u64) {
         // Whoever comes second need not wait: the first one is doing it.
         let Ok(_guard) = self.refresh.try_lock() else { return };
-        let since = elapsed.saturating_sub(self.refresh_at.load(Ordering::Relaxed)) + REFRESH_MICROS;
-        let slowest = self.offset.load(Ordering::Relaxed) - since.cast_signed() / SLEW_DIVISOR;
-        let wall = wall_micros() - elapsed.cast_signed();
-        self.offset.store(wall.max(slowest), Ordering::Relaxed);
-        self.refresh_at.store(elapsed + REFRESH_MICROS, Ordering::Relaxed);
+        let wall = wall_micros();
+        let after = self.elapsed();
+        if after.saturating_sub(elapsed) > LOOK_MICROS_MAX {
+            return; // Put to sleep between the two: look again next time.
+        }
+        self.follow(wall - after.cast_signed());
+        self.refresh_at.store(after + REFRESH_MICROS, Ordering::Relaxed);
+    }
+
+    /// Follows the wall clock: ahead at once, back a little.
+    fn follow(&self, offset: i64) {
+        let least = self.offset.load(Ordering::Relaxed) - BACK_MICROS_MAX;
+        self.offset.store(offset.max(least), Ordering::Relaxed);
     }
 }
 
@@ -74,8 +92,7 @@ fn wall_micros() -> i64 {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let ticks = self.counter.raw().saturating_sub(self.start);
-        let elapsed = ((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64;
+        let elapsed = self.elapsed();
         if elapsed >= self.refresh_at.load(Ordering::Relaxed) {
             self.look_at_the_wall(elapsed);
         }
@@ -99,12 +116,6 @@ impl fmt::Debug for SystemClock {
 mod tests {
     use super::*;
 
-    fn shown_after(clock: &SystemClock, offset: i64) -> i64 {
-        clock.offset.store(offset, Ordering::Relaxed);
-        clock.look_at_the_wall(REFRESH_MICROS);
-        clock.offset.load(Ordering::Relaxed)
-    }
-
     #[test]
     fn it_shows_the_wall_clock() {
         let clock = SystemClock::new();
@@ -115,14 +126,15 @@ mod tests {
     #[test]
     fn it_follows_a_jump_ahead_at_once_and_a_step_back_slowly() {
         let clock = SystemClock::new();
-        let true_offset = wall_micros() - REFRESH_MICROS.cast_signed();
-        let hour = 3_600_000_000;
-
-        let ahead = shown_after(&clock, true_offset - hour);
-        assert!((ahead - true_offset).abs() < 1_000_000, "the wall jumped ahead: follow");
-
-        let clock = SystemClock::new();
-        let behind = shown_after(&clock, true_offset + hour);
-        assert_eq!(behind, true_offset + hour - 1_000, "one millisecond a second, no more");
+        let offset = || clock.offset.load(Ordering::Relaxed);
+        let (start, hour) = (offset(), 3_600_000_000);
+        clock.follow(start + hour);
+        assert_eq!(offset(), start + hour, "the wall jumped ahead: follow");
+        clock.follow(start);
+        assert_eq!(offset(), start + hour - 1_000, "it was set back: a millisecond a second");
+        clock.offset.store(start - hour, Ordering::Relaxed);
+        clock.look_at_the_wall(clock.elapsed());
+        let apart = clock.now().as_micros().cast_signed() - wall_micros();
+        assert!(apart.abs() < 1_000_000, "{apart} us apart after a look");
     }
 }

@@ -31,7 +31,7 @@ mod limiter;
 pub mod store;
 
 pub use clock::SystemClock;
-pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, RULES_MAX, Rule};
+pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, Rule};
 pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};
 pub use store::{Overrides, Store, StoreError, StoreErrorKind, StoreFuture};

@@ -3,13 +3,14 @@
 mod rule;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Origin, Outcome, OverrideScope,
-    Reservation, Settled,
+    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Name, Origin,
+    Outcome, OverrideScope, Reservation, Settled, Verdict,
 };
 use smallvec::SmallVec;
 
@@ -17,11 +18,10 @@ use self::rule::Compiled;
 pub use self::rule::{BuildError, OnOutage, Owner, Rule};
 use crate::store::{Store, StoreError};
 
-/// The most rules of one limiter.
-pub const RULES_MAX: usize = 64;
-
 /// Rules that apply to a request without allocating.
 const INLINE: usize = 4;
+/// How often to look whether a holder has come back.
+const RELEASE_POLL: Duration = Duration::from_millis(20);
 /// Waiting is lengthened by up to this share of itself, so that those who were
 /// denied together do not come back together. Never shortened: earlier would be
 /// denied again.
@@ -75,17 +75,26 @@ impl<R: ?Sized> LimiterBuilder<R> {
     /// The first rule that cannot be used, and why. Nothing is half-built.
     pub fn build(self) -> Result<Limiter<R>, BuildError> {
         let mut rules: Vec<Compiled<R>> = Vec::with_capacity(self.rules.len());
+        let mut names: HashSet<Name> = HashSet::new();
         for rule in self.rules {
             let compiled = rule.compile()?;
-            let wrong = |got: &str, expected: String| BuildError {
+            let wrong = |got: String, expected: String| BuildError {
                 rule: compiled.name.to_string(),
                 source: InvalidInput::new(Field::Name, got, expected),
             };
-            if rules.iter().any(|known| known.name == compiled.name) {
-                return Err(wrong("a second rule of this name", "a name of its own for each rule".into()));
+            // A rule `api.rpm` beside the tier rpm of a rule `api` would share
+            // its counters.
+            if let Some((twice, _)) = compiled.quotas.iter().find(|(name, _)| !names.insert(*name)) {
+                return Err(wrong(
+                    format!("a second quota named {twice}"),
+                    "a name of its own for each".into(),
+                ));
             }
-            if rules.len() == RULES_MAX {
-                return Err(wrong("one rule too many", format!("at most {RULES_MAX} rules")));
+            if names.len() > CHARGES_MAX {
+                return Err(wrong(
+                    "one quota too many".into(),
+                    format!("at most {CHARGES_MAX} quotas in all rules"),
+                ));
             }
             rules.push(compiled);
         }
@@ -225,6 +234,13 @@ impl<R: ?Sized> Limiter<R> {
         hold: Duration,
     ) -> Result<Decision, InvalidInput> {
         let reservation = Reservation::hold(id, hold)?;
+        if estimate == 0 {
+            return Err(InvalidInput::new(
+                Field::Cost,
+                "an estimate of 0",
+                "at least 1: nothing cannot be settled",
+            ));
+        }
         let applied = self.apply(request);
         let charges = applied.charges(estimate)?;
         let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
@@ -272,7 +288,11 @@ impl<R: ?Sized> Limiter<R> {
                 tokio::time::sleep(decision.proceed_after()).await;
                 return Ok(decision);
             }
-            let wait = decision.retry_after().duration();
+            let mut wait = decision.retry_after().duration();
+            if !left.is_zero() && decision.strictest().is_some_and(Verdict::is_at_latest) {
+                // Only an upper bound: a holder may come back any moment.
+                wait = wait.map(|wait| wait.min(RELEASE_POLL).min(left));
+            }
             let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left) else {
                 return Ok(decision);
             };

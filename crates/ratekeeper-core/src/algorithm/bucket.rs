@@ -40,6 +40,21 @@ impl Bucket {
         carried(micros, rest, quota)
     }
 
+    /// Whether this quota and clock could not have made such a debt.
+    ///
+    /// Under the same rate, up to a window more than `most` only means that
+    /// whoever asks brings an instant from before the last charge: a clock that
+    /// stepped back a little, or a thread that waited for its turn after it had
+    /// looked at the clock. Cutting the debt then would give room away.
+    #[inline]
+    fn owes_too_much(&self, quota: &Quota, now: u64, most: Span) -> bool {
+        let debt = self.debt(quota, now);
+        if debt <= most {
+            return false;
+        }
+        self.denominator != quota.limit() || debt.micros > most.micros + quota.window_micros()
+    }
+
     #[inline]
     fn set_debt(&mut self, quota: &Quota, now: u64, debt: Span) {
         self.full_at = now + debt.micros;
@@ -91,10 +106,10 @@ pub struct TokenBucket(pub Bucket);
 impl Counter for TokenBucket {
     #[inline]
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.0.debt(quota, now) > quota.room()
+        self.0.owes_too_much(quota, now, quota.room())
     }
 
-    /// The quota shrank or the clock stepped back: owe what can be owed.
+    /// The quota shrank or the clock stepped far back: owe what can be owed.
     fn heal(&mut self, quota: &Quota, now: u64) {
         self.0.set_debt(quota, now, quota.room());
     }
@@ -164,7 +179,7 @@ impl LeakyBucket {
 
 impl Counter for LeakyBucket {
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.0.debt(quota, now) > Self::debt_max(quota)
+        self.0.owes_too_much(quota, now, Self::debt_max(quota))
     }
 
     fn heal(&mut self, quota: &Quota, now: u64) {

@@ -32,6 +32,8 @@ pub struct Concurrency {
     /// Until when numbers are not used again: the end of the latest lease
     /// given, returned or not.
     pub known_until: u64,
+    /// The lease under which the last place was taken.
+    pub lease: u64,
 }
 
 impl Concurrency {
@@ -46,7 +48,11 @@ impl Concurrency {
 
 impl Counter for Concurrency {
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.known_until > now + quota.window_micros()
+        let lease = quota.window_micros();
+        // A shorter lease cuts those that are out. Under the same one, up to a
+        // lease more only means that the clock is behind.
+        let slack = if lease < self.lease { 0 } else { lease };
+        self.known_until > now + lease + slack
     }
 
     /// The lease was shortened or the clock stepped back: nobody holds for
@@ -54,6 +60,7 @@ impl Counter for Concurrency {
     fn heal(&mut self, quota: &Quota, now: u64) {
         let latest = now + quota.window_micros();
         self.known_until = latest;
+        self.lease = quota.window_micros();
         for holder in &mut self.holders {
             holder.until = holder.until.min(latest);
         }
@@ -86,6 +93,7 @@ impl Counter for Concurrency {
         let holder = Holder { until: now + quota.window_micros(), number: self.next, units: cost };
         self.next = self.next.wrapping_add(1);
         self.known_until = self.known_until.max(holder.until);
+        self.lease = quota.window_micros();
         // Nearly always the last; not if a longer lease was in force before.
         let place =
             self.holders.iter().rposition(|other| other.until <= holder.until).map_or(0, |last| last + 1);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ratekeeper_core::{Enforcement, InvalidInput, Name, Quota, Quotas};
+use ratekeeper_core::{Enforcement, Field, InvalidInput, Name, Quota, Quotas};
 
 /// From a request to the key it counts under; `None`: the rule does not apply.
 type KeyFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Cow<'r, str>> + Send + Sync>;
@@ -42,7 +42,8 @@ pub enum OnOutage {
 pub struct Rule<R: ?Sized> {
     pub(super) name: String,
     pub(super) key: KeyFn<R>,
-    pub(super) quotas: Vec<Result<Quotas, InvalidInput>>,
+    /// Each with its name within the rule, if it has one.
+    pub(super) quotas: Vec<(Option<String>, Result<Quotas, InvalidInput>)>,
     pub(super) owner: Option<OwnerFn<R>>,
     pub(super) enforcement: Enforcement,
     pub(super) on_outage: OnOutage,
@@ -77,14 +78,22 @@ impl<R: ?Sized> Rule<R> {
     /// is built.
     #[must_use]
     pub fn quotas(mut self, text: &str) -> Self {
-        self.quotas.push(text.parse());
+        self.quotas.push((None, text.parse()));
         self
     }
 
     /// Sets the quota.
     #[must_use]
     pub fn quota(mut self, quota: Quota) -> Self {
-        self.quotas.push(Ok(quota.into()));
+        self.quotas.push((None, Ok(quota.into())));
+        self
+    }
+
+    /// Adds a quota that must hold as well, under a name within the rule:
+    /// `.quotas("10/s burst 20").also("monthly", "50000 per calendar month")`.
+    #[must_use]
+    pub fn also(mut self, name: &str, text: &str) -> Self {
+        self.quotas.push((Some(name.to_owned()), text.parse()));
         self
     }
 
@@ -120,27 +129,40 @@ impl<R: ?Sized> Rule<R> {
 
     /// Checks the rule and names its quotas.
     pub(super) fn compile(self) -> Result<Compiled<R>, BuildError> {
-        let wrong = |rule: &str, source| BuildError { rule: rule.to_owned(), source };
-        let name = Name::new(&self.name).map_err(|error| wrong(&self.name, error))?;
-        let Some(quotas) = self.quotas.into_iter().next_back() else {
-            let nothing =
-                InvalidInput::new(ratekeeper_core::Field::QuotaText, "none", "a quota, such as `100/60s`");
-            return Err(wrong(&self.name, nothing));
-        };
-        let quotas = quotas.map_err(|error| wrong(&self.name, error))?;
-        let named = quotas.iter().map(|(tier, quota)| {
-            let scope = if tier.is_empty() { Ok(name) } else { Name::joined(name, tier) };
-            Ok((scope.map_err(|error| wrong(&self.name, error))?, quota))
-        });
+        let (name, quotas) = self.named_quotas().map_err(|source| BuildError { rule: self.name, source })?;
         Ok(Compiled {
             name,
             key: self.key,
-            quotas: named.collect::<Result<_, _>>()?,
+            quotas,
             owner: self.owner,
             enforcement: self.enforcement,
             on_outage: self.on_outage,
             per_request: self.per_request,
         })
+    }
+
+    fn named_quotas(&self) -> Result<(Name, Vec<(Name, Quota)>), InvalidInput> {
+        let name = Name::new(&self.name)?;
+        let mut named: Vec<(Name, Quota)> = Vec::new();
+        for (label, quotas) in &self.quotas {
+            let scope = label.as_ref().map_or(Ok(name), |label| Name::joined(name, label))?;
+            for (tier, quota) in quotas.clone()?.iter() {
+                let scope = if tier.is_empty() { scope } else { Name::joined(scope, tier)? };
+                if named.iter().any(|(known, _)| *known == scope) {
+                    let got = format!("{scope} twice");
+                    return Err(InvalidInput::new(
+                        Field::QuotaText,
+                        got,
+                        "one quota of a name; add others with `also`",
+                    ));
+                }
+                named.push((scope, quota));
+            }
+        }
+        if named.is_empty() {
+            return Err(InvalidInput::new(Field::QuotaText, "none", "a quota, such as `100/60s`"));
+        }
+        Ok((name, named))
     }
 }
 

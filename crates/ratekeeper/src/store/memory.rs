@@ -1,6 +1,6 @@
 //! Counters in this process: the embedded default.
 //!
-//! Sharded tables behind ordinary locks. A check of several keys locks their
+//! Sharded tables, each behind a lock (see `lock.rs`). A check of several keys locks their
 //! shards in one order and holds them together, so its decision is one step:
 //! nothing is rolled back and nobody is denied by a charge that did not last.
 //!
@@ -72,6 +72,9 @@ pub struct MemoryStore {
     overrides: OverrideTable,
 }
 
+/// Quotas in force and who set them, one for each charge.
+type Resolved = SmallVec<[(Quota, Level); INLINE]>;
+
 /// The machine's clock, known to the compiler, or a test's.
 #[derive(Debug)]
 enum StoreClock {
@@ -102,6 +105,9 @@ impl MemoryStore {
     }
 
     /// A store of up to `max_keys` counters, rounded up to a multiple of 256.
+    ///
+    /// Each of 256 shards holds its share; give it a few thousand at least, or
+    /// the counters of one check may not fit the shard they share.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::build(max_keys, StoreClock::System(SystemClock::new()))
@@ -155,11 +161,16 @@ impl MemoryStore {
         self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
     }
 
-    /// The quota in force and who set it, for a charge that overrides concern.
-    #[cold]
-    fn resolved(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Quota, Level), StoreError> {
+    /// The quotas in force and who set them, as the overrides stand at one
+    /// instant; nothing if overrides concern none of the charges.
+    #[inline]
+    fn resolved(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Resolved, StoreError> {
+        if !charges.iter().any(|charge| self.overrides.concern(charge)) {
+            return Ok(SmallVec::new());
+        }
         let table = self.overrides.snapshot();
-        Ok(resolve(charge, now, |scope| table.find(scope))?)
+        let resolved = charges.iter().map(|charge| resolve(charge, now, |scope| table.find(scope)));
+        Ok(resolved.collect::<Result<_, _>>()?)
     }
 
     /// Judges a check; the same as [`Store::check`], without the future.
@@ -196,17 +207,18 @@ impl MemoryStore {
         let mut shard = self.shard(fingerprint);
         let resolved;
         let (quota, level) = if self.overrides.concern(charge) {
-            resolved = self.resolved(charge, now)?;
+            resolved = self.resolved(std::slice::from_ref(charge), now)?[0];
             (&resolved.0, resolved.1)
         } else {
             (charge.quota(), charge.quota_level())
         };
         let Some(index) = shard.find(fingerprint) else {
             let mut state = State::vacant(algorithm);
-            if !peek && !shard.make_room(1, now.as_micros(), |_| false) {
+            let has_room = peek || shard.make_room(1, now.as_micros(), |_| false);
+            judge_one(charge, (quota, level), &mut state, now, peek || !has_room, decision);
+            if !has_room && decision.is_allowed() {
                 return Err(full());
             }
-            judge_one(charge, (quota, level), &mut state, now, peek, decision);
             if decision.verdicts()[0].receipt().is_some() {
                 shard.insert(fingerprint, state, Pressure::of(&decision.verdicts()[0]), now.as_micros());
             }
@@ -232,19 +244,18 @@ impl MemoryStore {
         let fingerprints: SmallVec<[Fingerprint; INLINE]> =
             charges.iter().map(|charge| self.fingerprint(charge)).collect();
         let mut shards = self.lock_all(&fingerprints);
-        if !peek {
-            shards.make_room(&fingerprints, now)?;
-        }
+        let resolved = self.resolved(charges, now)?;
+        // Without room for what is new, what is there can still deny.
+        let has_room = peek || shards.make_room(&fingerprints, now);
+        let peek = peek || !has_room;
         // Nothing is inserted before everything is judged, so places stand.
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (fingerprint, charge) in fingerprints.iter().zip(charges) {
-            let concerned = self.overrides.concern(charge);
-            let resolved = if concerned { Some(self.resolved(charge, now)?) } else { None };
-            parts.push(shards.part(*fingerprint, charge, resolved));
+        for (index, (fingerprint, charge)) in fingerprints.iter().zip(charges).enumerate() {
+            parts.push(shards.part(*fingerprint, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
         shards.write_back(&mut parts, decision, now, peek);
-        Ok(())
+        if has_room || !decision.is_allowed() { Ok(()) } else { Err(full()) }
     }
 
     /// Locks the shards of all `fingerprints`, each once, in ascending order:
@@ -283,7 +294,9 @@ impl MemoryStore {
 
     fn settle_now(&self, id: &[u8], actual: Option<u32>) -> Settled {
         let now = self.clock.now();
-        let held = match self.ledger(id).close(id, now) {
+        // Held until the counters are right: who is told `Already` finds them so.
+        let mut ledger = self.ledger(id);
+        let held = match ledger.close(id, now) {
             Err(answer) => return answer,
             Ok(held) => held,
         };
@@ -299,10 +312,17 @@ impl MemoryStore {
     }
 
     fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) {
+        if !decision.is_allowed() {
+            return;
+        }
         let now = self.clock.now();
         for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
-            let fingerprint = self.fingerprint(charge);
+            // A decision about something else has no say here.
+            if verdict.name() != charge.key().scope() {
+                continue;
+            }
+            let fingerprint = self.fingerprinter.counter(charge.key(), verdict.quota().algorithm());
             self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);

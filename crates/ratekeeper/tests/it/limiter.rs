@@ -175,6 +175,8 @@ async fn a_leaky_bucket_waits_for_its_turn_and_gives_up_without_a_trace() {
     let before = limiter.peek(&ANN).await.unwrap();
     let given_up = limiter.until_allowed(&ANN, Duration::from_millis(1_500)).await.unwrap();
     assert!(!given_up.is_allowed());
+    assert_eq!(given_up.explain(), "given up: per-user would let it proceed in 2s");
+    limiter.refund(&ANN, &given_up, 1).await.unwrap();
     assert_eq!(given_up.retry_after().duration(), Some(Duration::from_secs(2)));
     assert_eq!(limiter.peek(&ANN).await.unwrap().verdicts()[0].remaining(), before.verdicts()[0].remaining());
 }
@@ -238,9 +240,12 @@ fn rules_that_cannot_be_used_are_named() {
     assert!(build(vec![per_user().quotas("0/s")]).contains("rule `per-user`: limit: got 0"));
     assert!(build(vec![Rule::global("").quotas("1/s")]).contains("name: got ``"));
     let twice = vec![per_user().quotas("1/s"), per_user().quotas("2/s")];
-    assert!(build(twice).contains("got a second rule of this name"));
+    assert!(build(twice).contains("got a second quota named per-user"));
+    let tier = vec![per_user().quotas("{rpm=1}"), Rule::global("per-user.rpm").quotas("1/s")];
+    assert!(build(tier).contains("got a second quota named per-user.rpm"));
     let many = (0..=64).map(|n| Rule::global(format!("rule-{n}")).quotas("1/s")).collect();
-    assert!(build(many).contains("at most 64 rules"));
+    assert!(build(many).contains("at most 64 quotas in all rules"));
+    assert!(build(vec![per_user().quotas("1/s").quotas("2/s")]).contains("add others with `also`"));
 }
 
 #[test]
@@ -253,4 +258,36 @@ fn keys_from_requests_are_bounded() {
         let error = limiter.check_now(&key).unwrap_err().to_string();
         assert!(error.contains("expected 1 to 1024 bytes"), "{error}");
     }
+}
+
+#[test]
+fn a_rule_can_have_quotas_of_different_kinds() {
+    let rule = per_user().quotas("10/s burst 20").also("monthly", "30 per calendar month");
+    let limiter = Limiter::builder(store().0).rule(rule).build().unwrap();
+    let decision = limiter.check_now(&ANN).unwrap();
+    let left: Vec<_> = decision.verdicts().iter().map(|v| (v.name().as_str(), v.remaining())).collect();
+    assert_eq!(left, [("per-user", 19), ("per-user.monthly", 29)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_place_ends_when_a_holder_comes_back() {
+    let limiter = Arc::new(paused_limiter("1/1h concurrency"));
+    let holder = limiter.check(&ANN).await.unwrap();
+    let other = Arc::clone(&limiter);
+    let release = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        other.refund(&ANN, &holder, 1).await.unwrap();
+    });
+    let start = tokio::time::Instant::now();
+    assert!(limiter.until_allowed(&ANN, Duration::from_secs(10)).await.unwrap().is_allowed());
+    assert!((Duration::from_secs(3)..Duration::from_secs(4)).contains(&start.elapsed()));
+    release.await.unwrap();
+    assert!(!limiter.until_allowed(&ANN, Duration::from_secs(1)).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn an_estimate_of_nothing_is_refused() {
+    let limiter = Limiter::builder(store().0).rule(per_user().quotas("5/h")).build().unwrap();
+    let error = limiter.reserve(&ANN, 0, "id", Duration::from_secs(1)).await.unwrap_err();
+    assert!(error.to_string().contains("at least 1"), "{error}");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::test_runner::{Config, TestRunner};
 use ratekeeper::{
-    Charge, Check, Key, ManualClock, MemoryStore, Name, Override, OverrideScope, Overrides, Quota,
-    StoreErrorKind, Timestamp,
+    Charge, Charges, Check, Key, ManualClock, MemoryStore, Name, Override, OverrideScope, Overrides, Quota,
+    Store, StoreErrorKind, Timestamp,
 };
 use ratekeeper_testkit::{history, vectors};
 
@@ -118,4 +118,53 @@ fn overrides_are_managed_per_project_and_organisation() {
 
 fn store_now(clock: &ManualClock) -> Timestamp {
     ratekeeper::Clock::now(clock)
+}
+
+#[test]
+fn a_full_store_still_denies_what_a_counter_in_it_denies() {
+    let (store, _) = store(1);
+    let quota: Quota = "1/h".parse().unwrap();
+    let (user, address) = (Name::new("user").unwrap(), Name::new("address").unwrap());
+    let subjects: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+    assert!(allowed(&store, "user", "villain", &quota));
+    for subject in &subjects {
+        let mut charges = Charges::new();
+        charges.push(Charge::new(Key::new(user, "villain").unwrap(), &quota)).unwrap();
+        charges.push(Charge::new(Key::new(address, subject).unwrap(), &quota)).unwrap();
+        let decision = store.decide(&charges.check().unwrap()).expect("the exhausted counter answers");
+        assert!(!decision.is_allowed(), "made-up addresses lifted the limit on the user");
+    }
+}
+
+#[test]
+fn an_override_that_fits_no_quota_fails_its_check_and_leaves_counters_alone() {
+    let (store, _) = store(10_000);
+    let log: Quota = "3/h sliding_log".parse().unwrap();
+    let (first, second) = (Name::new("first").unwrap(), Name::new("second").unwrap());
+    let scope = OverrideScope::project("second", "1", "42").unwrap();
+    let mut charges = Charges::new();
+    charges.push(Charge::new(Key::new(first, "key").unwrap(), &log)).unwrap();
+    charges.push(Charge::new(Key::new(second, "key").unwrap(), &log).overridable(scope)).unwrap();
+    let check = charges.check().unwrap();
+    assert!(store.decide(&check).unwrap().is_allowed());
+    store.set(scope, Override::limit(20_000)).now().unwrap().unwrap();
+    let error = store.decide(&check).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Input);
+    store.delete(scope).now().unwrap().unwrap();
+    let left = store.decide(&check.peek()).unwrap().verdicts()[0].remaining();
+    assert_eq!(left, 2, "the log before it kept what it held");
+}
+
+#[test]
+fn a_decision_about_something_else_refunds_nothing() {
+    let (store, _) = store(10_000);
+    let (log, window): (Quota, Quota) =
+        ("3/h sliding_log".parse().unwrap(), "3/h fixed_window".parse().unwrap());
+    let charge = |name: &str, quota| Charge::new(Key::new(Name::new(name).unwrap(), "key").unwrap(), quota);
+    let (logged, windowed) = (charge("logged", &log), charge("windowed", &window));
+    let decision = store.decide(&Check::one(&logged)).unwrap();
+    store.decide(&Check::one(&windowed)).unwrap();
+    store.refund(&Check::one(&windowed), &decision, 1).now().unwrap().unwrap();
+    let left = |charge| store.decide(&Check::one(charge).peek()).unwrap().verdicts()[0].remaining();
+    assert_eq!((left(&logged), left(&windowed)), (2, 2));
 }

@@ -11,6 +11,7 @@
 
 use polymur_hash::PolymurHash;
 use ratekeeper_core::{Algorithm, Key, OverrideScope};
+use smallvec::SmallVec;
 
 /// The keyed fingerprint of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,10 +43,10 @@ impl Fingerprinter {
 
     pub(super) fn scope(&self, scope: OverrideScope<'_>) -> Fingerprint {
         let parts = [scope.endpoint(), scope.organisation_id(), scope.project_id().unwrap_or_default()];
-        let mut text = Vec::with_capacity(parts.iter().map(|part| part.len() + size_of::<usize>()).sum());
+        let mut text: SmallVec<[u8; 256]> = SmallVec::new();
         for part in parts {
             text.extend(part.len().to_le_bytes());
-            text.extend(part.as_bytes());
+            text.extend_from_slice(part.as_bytes());
         }
         self.of(&text, scope.project_id().is_some().into())
     }

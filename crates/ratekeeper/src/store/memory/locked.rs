@@ -49,11 +49,9 @@ impl<'a> Locked<'a> {
         &mut self.0[place.expect("every shard of the check is locked")].1
     }
 
-    pub(super) fn make_room(
-        &mut self,
-        fingerprints: &[Fingerprint],
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    /// Makes room for those of the check's counters that are new; says whether
+    /// it could.
+    pub(super) fn make_room(&mut self, fingerprints: &[Fingerprint], now: Timestamp) -> bool {
         for (index, shard) in &mut self.0 {
             if shard.has_room_for(fingerprints.len()) {
                 continue;
@@ -62,10 +60,10 @@ impl<'a> Locked<'a> {
             let needed = own.filter(|own| shard.find(**own).is_none()).count();
             if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| fingerprints.contains(&other))
             {
-                return Err(full());
+                return false;
             }
         }
-        Ok(())
+        true
     }
 
     /// Reads the counter of a charge. A state that grows is taken out.
@@ -157,6 +155,6 @@ pub(super) fn shard_index(fingerprint: Fingerprint) -> usize {
 #[cold]
 pub(super) fn full() -> StoreError {
     StoreError::capacity(
-        "the memory store is full of counters that are limiting somebody; raise its max_keys",
+        "the memory store is full, and no counter nearby can go without letting somebody off; raise its max_keys",
     )
 }

@@ -68,11 +68,13 @@ impl OverrideTable {
 
     fn set(&self, scope: OverrideScope<'_>, to: Override, now: Timestamp) -> Result<(), StoreError> {
         to.validate()?;
+        let fingerprint = self.fingerprinter.scope(scope);
         let mut entries = self.write();
-        if entries.len() >= OVERRIDES_MAX {
+        let is_new = !entries.contains_key(&fingerprint);
+        if is_new && entries.len() >= OVERRIDES_MAX {
             entries.retain(|_, entry| entry.to.is_live(now));
         }
-        if entries.len() >= OVERRIDES_MAX {
+        if is_new && entries.len() >= OVERRIDES_MAX {
             return Err(StoreError::capacity(format!("there are {OVERRIDES_MAX} overrides already")));
         }
         let entry = Entry {
@@ -81,7 +83,7 @@ impl OverrideTable {
             project: scope.project_id().map(ToOwned::to_owned),
             to,
         };
-        entries.insert(self.fingerprinter.scope(scope), entry);
+        entries.insert(fingerprint, entry);
         self.any.store(true, Ordering::Release);
         Ok(())
     }

@@ -10,11 +10,14 @@ use super::fingerprint::Fingerprint;
 pub(super) struct Pressure(u8);
 
 impl Pressure {
-    /// Nothing is left: the counter is limiting somebody right now.
+    /// Nothing is left, or not enough: the counter is limiting somebody.
     pub(super) const EXHAUSTED: Pressure = Pressure(u8::MAX);
 
     #[inline]
     pub(super) fn of(verdict: &Verdict) -> Self {
+        if !verdict.is_admitted() {
+            return Self::EXHAUSTED;
+        }
         Self::left(verdict.remaining(), verdict.quota())
     }
 
