@@ -272,9 +272,9 @@ impl<'a> Check<'a> {
         self.charges
     }
 
-    /// A number that two checks share only if they ask for the same units of
-    /// the same counters: what an idempotency id is held against. The same in
-    /// every process and version.
+    /// A digest of which units of which counters are asked for: what an
+    /// idempotency id is held against, to notice one that is used twice by
+    /// mistake. The same in every process and version.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.charges.iter().fold(DIGEST_START, |digest, charge| {

@@ -26,6 +26,9 @@ const ID_BYTES_MAX: usize = 128;
 
 /// An id under which a check is charged once, however often it is sent, and
 /// what is to become of the charge.
+///
+/// Ids belong to the store: whoever shares it must keep them apart, and whoever
+/// knows one can settle it. Make them hard to guess, or put the tenant in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation<'a> {
     id: &'a [u8],

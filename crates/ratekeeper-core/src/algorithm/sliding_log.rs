@@ -2,7 +2,8 @@
 //!
 //! Exact: no window of the quota's length ever holds more than the limit. One
 //! request is one entry, whatever it costs, and requests of one microsecond
-//! share an entry, so there are never more entries than the limit has units.
+//! share an entry, so there are never more entries than the limit has units (and
+//! one for each reservation that was settled above its estimate).
 
 use std::collections::VecDeque;
 

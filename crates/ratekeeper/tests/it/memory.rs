@@ -158,13 +158,13 @@ fn an_override_that_fits_no_quota_fails_its_check_and_leaves_counters_alone() {
 #[test]
 fn a_decision_about_something_else_refunds_nothing() {
     let (store, _) = store(10_000);
-    let (log, window): (Quota, Quota) =
-        ("3/h sliding_log".parse().unwrap(), "3/h fixed_window".parse().unwrap());
-    let charge = |name: &str, quota| Charge::new(Key::new(Name::new(name).unwrap(), "key").unwrap(), quota);
-    let (logged, windowed) = (charge("logged", &log), charge("windowed", &window));
-    let decision = store.decide(&Check::one(&logged)).unwrap();
-    store.decide(&Check::one(&windowed)).unwrap();
-    store.refund(&Check::one(&windowed), &decision, 1).now().unwrap().unwrap();
+    let quota: Quota = "3/h fixed_window".parse().unwrap();
+    let charge = |name: &str| Charge::new(Key::new(Name::new(name).unwrap(), "key").unwrap(), &quota);
+    // Windows of one instant, so that the receipt of one would do for the other.
+    let (one, other) = (charge("one"), charge("other"));
+    let decision = store.decide(&Check::one(&one)).unwrap();
+    store.decide(&Check::one(&other)).unwrap();
+    store.refund(&Check::one(&other), &decision, 1).now().unwrap().unwrap();
     let left = |charge| store.decide(&Check::one(charge).peek()).unwrap().verdicts()[0].remaining();
-    assert_eq!((left(&logged), left(&windowed)), (2, 2));
+    assert_eq!((left(&one), left(&other)), (2, 2));
 }

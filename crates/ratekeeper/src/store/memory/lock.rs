@@ -1,4 +1,5 @@
-//! The lock of a shard: held for tens of nanoseconds, taken millions of times.
+//! The lock of a shard: taken millions of times, held for tens of nanoseconds
+//! as a rule (longer for a long log, or when a table grows).
 //!
 //! An ordinary mutex costs two atomic read-modify-writes, and a third of a
 //! whole decision; a spin lock costs one. What is wrong with spin locks is what
