@@ -136,15 +136,13 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`]; also if the cost is beyond 10^9.
     pub async fn check_cost(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
+        if let Some(answer) = self.at_once(request, cost) {
+            return answer;
+        }
         let applied = self.apply(request);
         let charges = applied.charges(cost)?;
         let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        let mut decision = Decision::default();
-        match self.store.try_check(&check, &mut decision) {
-            Some(Ok(())) => Ok(decision),
-            Some(Err(error)) => self.outage(&applied, error),
-            None => self.answer(&applied, self.store.check(&check).await),
-        }
+        self.answer(&applied, self.store.check(&check).await)
     }
 
     /// [`Limiter::check`] for stores that need no I/O, outside of async code.
@@ -162,18 +160,24 @@ impl<R: ?Sized> Limiter<R> {
     /// As [`Limiter::check_cost`]; also if the store does need I/O.
     #[inline]
     pub fn check_cost_now(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
+        self.at_once(request, cost).unwrap_or_else(|| {
+            Err(InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`"))
+        })
+    }
+
+    /// The decision, unless the store needs I/O for it.
+    #[inline]
+    fn at_once(&self, request: &R, cost: u64) -> Option<Result<Decision, InvalidInput>> {
         let applied = self.apply(request);
-        let charges = applied.charges(cost)?;
-        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+        let charges = match applied.charges(cost) {
+            Ok(charges) => charges,
+            Err(error) => return Some(Err(error)),
+        };
+        let Ok(check) = charges.check() else { return Some(Ok(self.unlimited())) };
         let mut decision = Decision::default();
-        match self.store.try_check(&check, &mut decision) {
-            Some(Ok(())) => Ok(decision),
-            Some(Err(error)) => self.outage(&applied, error),
-            None => Err(InvalidInput::new(
-                Field::Check,
-                "a store that needs I/O",
-                "`check` instead of `check_now`",
-            )),
+        match self.store.try_check(&check, &mut decision)? {
+            Ok(()) => Some(Ok(decision)),
+            Err(error) => Some(self.outage(&applied, error)),
         }
     }
 
