@@ -136,8 +136,9 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`]; also if the cost is beyond 10^9.
     pub async fn check_cost(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
-        if let Some(answer) = self.at_once(request, cost) {
-            return answer;
+        let mut decision = Decision::default();
+        if let Some(answer) = self.at_once(request, cost, &mut decision) {
+            return answer.map(|()| decision);
         }
         let applied = self.apply(request);
         let charges = applied.charges(cost)?;
@@ -160,25 +161,30 @@ impl<R: ?Sized> Limiter<R> {
     /// As [`Limiter::check_cost`]; also if the store does need I/O.
     #[inline]
     pub fn check_cost_now(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
-        self.at_once(request, cost).unwrap_or_else(|| {
-            Err(InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`"))
-        })
+        let mut decision = Decision::default();
+        let wrong =
+            || InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`");
+        self.at_once(request, cost, &mut decision).unwrap_or_else(|| Err(wrong()))?;
+        Ok(decision)
     }
 
-    /// The decision, unless the store needs I/O for it.
+    /// Decides, unless the store needs I/O for it. The decision is written over
+    /// the caller's, because it is large.
     #[inline]
-    fn at_once(&self, request: &R, cost: u64) -> Option<Result<Decision, InvalidInput>> {
+    fn at_once(&self, request: &R, cost: u64, decision: &mut Decision) -> Option<Result<(), InvalidInput>> {
         let applied = self.apply(request);
         let charges = match applied.charges(cost) {
             Ok(charges) => charges,
             Err(error) => return Some(Err(error)),
         };
-        let Ok(check) = charges.check() else { return Some(Ok(self.unlimited())) };
-        let mut decision = Decision::default();
-        match self.store.try_check(&check, &mut decision)? {
-            Ok(()) => Some(Ok(decision)),
-            Err(error) => Some(self.outage(&applied, error)),
-        }
+        let Ok(check) = charges.check() else {
+            *decision = self.unlimited();
+            return Some(Ok(()));
+        };
+        Some(self.store.try_check(&check, decision)?.or_else(|error| {
+            *decision = self.outage(&applied, error)?;
+            Ok(())
+        }))
     }
 
     /// Tells what a request would meet, and changes nothing.
