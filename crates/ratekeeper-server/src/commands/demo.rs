@@ -121,7 +121,7 @@ fn conclude(out: &mut impl Write, tally: &Tally) -> anyhow::Result<()> {
     writeln!(
         out,
         "\nA denied request took nothing from any limit: ann and bob did not pay for eve.\n\
-         Next: `ratekeeper demo --every 20` for a busier minute, `ratekeeper demo --help`, the ten lines in \
+         Next: `target/release/ratekeeper demo --every 20` for a busier minute (`--help` for more), the ten lines in \
          README.md\nto put this into a program, `make test`, `make bench-memory`."
     )?;
     Ok(())
