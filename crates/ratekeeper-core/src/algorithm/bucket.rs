@@ -6,7 +6,7 @@
 //!
 //! That fraction is kept exactly: a debt is whole microseconds and a rest in
 //! `1/limit` of one, and a unit is `window / limit` in the same two parts. No
-//! rate drifts, however odd, and charging one unit takes no division.
+//! rate drifts, however odd, and sums stay within 64 bits.
 
 use super::{Attempt, Counter, Receipt, Status, div_floor, mul_div_ceil};
 use crate::quota::{Quota, Span};

@@ -274,6 +274,7 @@ async fn waiting_for_a_place_ends_when_a_holder_comes_back() {
     let limiter = Arc::new(paused_limiter("1/1h concurrency"));
     let holder = limiter.check(&ANN).await.unwrap();
     let other = Arc::clone(&limiter);
+    // Three seconds of the paused runtime's time, which take none.
     let release = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
         other.refund(&ANN, &holder, 1).await.unwrap();
