@@ -7,7 +7,7 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint deps test-rust test-interleavings test-of-tests bench-memory fuzz audit
+.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ help: ## Show what can be made
 run: ## Build, and show three layered limits at work in the terminal
 	$(CARGO) run --release --quiet --locked -p ratekeeper-server -- demo
 
-test: lint deps test-rust test-interleavings test-of-tests ## Run everything that must pass
+test: lint deps servers test-rust test-interleavings test-of-tests ## Run everything that must pass
 	@echo "All of it passed."
 
 lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
@@ -26,7 +26,10 @@ lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
 deps: ## Licences, sources and duplicates of the dependencies (budget: 1 minute)
 	$(PYTHON) scripts/check_dependencies.py
 
-test-rust: ## All Rust tests (budget: 5 minutes)
+servers: ## The servers that tests start, into target/servers (root on Debian, or Redis 7 on PATH)
+	$(PYTHON) scripts/servers.py
+
+test-rust: servers ## All Rust tests (budget: 5 minutes)
 	$(CARGO) test --workspace --all-features --locked
 
 test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 3 minutes)

@@ -19,8 +19,9 @@ mod fixed_window;
 mod sliding_log;
 mod sliding_window;
 
+pub(crate) use bucket::plus_units;
 pub use bucket::{Bucket, LeakyBucket, TokenBucket};
-pub use concurrency::Concurrency;
+pub use concurrency::{Concurrency, Holder};
 pub use fixed_window::FixedWindow;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;

@@ -67,6 +67,18 @@ impl<'a> Reservation<'a> {
     pub const fn id(&self) -> &'a [u8] {
         self.id
     }
+
+    /// How long the decision is remembered, counted from the end of the hold.
+    #[must_use]
+    pub const fn keep(&self) -> Duration {
+        self.keep
+    }
+
+    /// How long the charge can be settled; `None` if it is final.
+    #[must_use]
+    pub const fn held_for(&self) -> Option<Duration> {
+        self.hold
+    }
 }
 
 fn bounded(field: Field, length: Duration) -> Result<(), InvalidInput> {

@@ -1,7 +1,7 @@
 //! Names of rules and quotas: interned, so that a decision can carry them
 //! without allocating or counting references.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,7 +27,14 @@ pub struct Name(&'static Entry);
 struct Entry {
     text: Box<str>,
     id: u64,
+    /// The rule whose quota it is, if it is one of several.
+    rule: Option<Name>,
+    /// Tells the quotas of one rule apart; 0 for one that stands alone.
+    tag: u32,
 }
+
+/// Tags are so many bits wide, so that they fit a word beside an algorithm.
+const TAG_BITS: u32 = 28;
 
 impl Name {
     /// The name `text`.
@@ -41,15 +48,33 @@ impl Name {
             let expected = format!("1 to {NAME_BYTES_MAX} printable ASCII characters");
             return Err(InvalidInput::new(Field::Name, format!("`{text}`"), expected));
         }
-        intern(text)
+        intern(None, text)
     }
 
-    /// `rule.quota`: the name of one of several quotas of a rule.
+    /// `rule.quota`: the name of one of several quotas of a rule. It reads like
+    /// a rule of that name, but is another one.
     ///
     /// # Errors
-    /// As [`Name::new`].
+    /// As [`Name::new`]; also in the rare case that a store could not tell the
+    /// quota from another one of the same rule.
     pub fn joined(rule: Name, quota: &str) -> Result<Self, InvalidInput> {
-        Self::new(&format!("{rule}.{quota}"))
+        let text = format!("{rule}.{quota}");
+        Self::new(&text)?;
+        intern(Some(rule.rule()), &text)
+    }
+
+    /// The rule whose quota it is, or the name itself: stores keep the quotas
+    /// of a rule together.
+    #[must_use]
+    pub fn rule(self) -> Name {
+        self.0.rule.unwrap_or(self)
+    }
+
+    /// What tells it from the other quotas of its rule: the same in every
+    /// process and version, below 2^28, and 0 for a quota that stands alone.
+    #[must_use]
+    pub fn tag(self) -> u32 {
+        self.0.tag
     }
 
     /// The text of the name.
@@ -66,21 +91,37 @@ impl Name {
     }
 }
 
-fn intern(text: &str) -> Result<Name, InvalidInput> {
-    static NAMES: Mutex<Option<HashSet<Name>>> = Mutex::new(None);
-    let id = digest_more(DIGEST_START, text.as_bytes());
+fn intern(rule: Option<Name>, text: &str) -> Result<Name, InvalidInput> {
+    type Names = HashMap<(Option<Name>, &'static str), Name>;
+    static NAMES: Mutex<Option<Names>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
-    if let Some(known) = names.get(text) {
+    if let Some(known) = names.get(&(rule, text)) {
         return Ok(*known);
     }
     if names.len() >= NAMES_MAX {
         let expected = format!("at most {NAMES_MAX} different names in one process");
         return Err(InvalidInput::new(Field::Name, text, expected));
     }
-    let name = Name(Box::leak(Box::new(Entry { text: text.into(), id })));
-    names.insert(name);
+    let (id, tag) = identity(rule, text);
+    let twin = |name: &&Name| rule.is_some() && name.0.rule == rule && name.0.tag == tag;
+    if let Some(twin) = names.values().find(twin) {
+        return Err(InvalidInput::new(Field::Name, text, format!("a name that no store takes for {twin}")));
+    }
+    let name = Name(Box::leak(Box::new(Entry { text: text.into(), id, rule, tag })));
+    names.insert((rule, name.as_str()), name);
     Ok(name)
+}
+
+fn identity(rule: Option<Name>, text: &str) -> (u64, u32) {
+    let Some(rule) = rule else {
+        return (digest_more(DIGEST_START, text.as_bytes()), 0);
+    };
+    let quota = &text.as_bytes()[rule.as_str().len()..];
+    let digest = digest_more(DIGEST_START, quota);
+    // Folded, because the low bits of FNV alone mix badly; never 0.
+    let tag = ((digest ^ (digest >> 32)) as u32 & ((1 << TAG_BITS) - 1)).max(1);
+    (digest_more(rule.id(), &[&[0], quota].concat()), tag)
 }
 
 /// The digest of nothing.
@@ -106,12 +147,6 @@ impl std::hash::Hash for Name {
     }
 }
 
-impl std::borrow::Borrow<str> for Name {
-    fn borrow(&self) -> &str {
-        self.as_str()
-    }
-}
-
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
@@ -133,7 +168,19 @@ mod tests {
         let name = Name::new("per-user").unwrap();
         assert_eq!(name, Name::new("per-user").unwrap());
         assert_ne!(name, Name::new("per-ip").unwrap());
-        assert_eq!(Name::joined(name, "rpm").unwrap().as_str(), "per-user.rpm");
+    }
+
+    #[test]
+    fn the_quotas_of_a_rule_know_it_and_are_told_apart() {
+        let rule = Name::new("tiered").unwrap();
+        let [rps, rpm] = ["rps", "rpm"].map(|tier| Name::joined(rule, tier).unwrap());
+        assert_eq!((rpm.as_str(), rpm.rule(), rule.rule()), ("tiered.rpm", rule, rule));
+        assert_eq!(rpm, Name::joined(rule, "rpm").unwrap());
+        assert!(rps.tag() != rpm.tag() && rps.tag() > 0 && rule.tag() == 0);
+        assert!(rpm.tag() < 1 << TAG_BITS);
+        assert_eq!(Name::joined(rpm, "peak").unwrap().rule(), rule, "the root, however deep");
+        let alike = Name::new("tiered.rpm").unwrap();
+        assert!(alike != rpm && alike.id() != rpm.id(), "it reads the same and is another");
     }
 
     #[test]

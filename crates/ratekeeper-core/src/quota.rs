@@ -6,6 +6,7 @@ mod text;
 use std::fmt;
 use std::time::Duration;
 
+use crate::algorithm::plus_units;
 use crate::calendar::Calendar;
 use crate::error::{Field, InvalidInput};
 use crate::time::{MICROS_PER_MILLI, MICROS_PER_SECOND};
@@ -258,6 +259,21 @@ impl Quota {
             }
             Err(_) => Span { micros: (scaled / limit) as u64, rest: (scaled % limit) as u32 },
         }
+    }
+
+    /// What `units` add to the debt of a bucket, in whole microseconds and a
+    /// rest in `1/limit` of one: for stores that repeat the arithmetic elsewhere.
+    #[must_use]
+    pub fn debt_of(&self, units: u32) -> (u64, u32) {
+        let span = plus_units(Span::default(), units, self);
+        (span.micros, span.rest)
+    }
+
+    /// The debt up to which a bucket lets a request in, as in [`Self::debt_of`].
+    #[must_use]
+    pub fn debt_allowed(&self) -> (u64, u32) {
+        let room = self.room();
+        (room.micros, room.rest)
     }
 
     /// The largest cost that can ever pass.

@@ -4,6 +4,7 @@
 //!   themselves in it;
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
 //! - [`history`]: random histories, run on an engine and on the model at once;
+//! - [`servers`]: real servers for a test, and one that is silent;
 //! - [`fuzz`]: what the fuzz targets run.
 
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@
 
 pub mod fuzz;
 pub mod history;
+pub mod servers;
 pub mod vectors;
 
 use ratekeeper_core::{

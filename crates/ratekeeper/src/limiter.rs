@@ -75,16 +75,16 @@ impl<R: ?Sized> LimiterBuilder<R> {
     /// The first rule that cannot be used, and why. Nothing is half-built.
     pub fn build(self) -> Result<Limiter<R>, BuildError> {
         let mut rules: Vec<Compiled<R>> = Vec::with_capacity(self.rules.len());
-        let mut names: HashSet<Name> = HashSet::new();
+        let mut names: HashSet<&'static str> = HashSet::new();
         for rule in self.rules {
             let compiled = rule.compile()?;
             let wrong = |got: String, expected: String| BuildError {
                 rule: compiled.name.to_string(),
                 source: InvalidInput::new(Field::Name, got, expected),
             };
-            // A rule `api.rpm` beside the tier rpm of a rule `api` would share
-            // its counters.
-            if let Some((twice, _)) = compiled.quotas.iter().find(|(name, _)| !names.insert(*name)) {
+            // A rule `api.rpm` beside the tier rpm of a rule `api` could not be
+            // told from it.
+            if let Some((twice, _)) = compiled.quotas.iter().find(|(name, _)| !names.insert(name.as_str())) {
                 return Err(wrong(
                     format!("a second quota named {twice}"),
                     "a name of its own for each".into(),

@@ -216,7 +216,7 @@ impl Counter for LeakyBucket {
 
 /// `span` and `cost` units on top.
 #[inline]
-fn plus_units(span: Span, cost: u32, quota: &Quota) -> Span {
+pub(crate) fn plus_units(span: Span, cost: u32, quota: &Quota) -> Span {
     let (unit, cost) = (quota.unit(), u64::from(cost));
     // Only an unconditional charge can be so large that it is cut here.
     let micros = cost.saturating_mul(unit.micros).saturating_add(span.micros).min(1 << 52);

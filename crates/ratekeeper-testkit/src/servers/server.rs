@@ -1,0 +1,280 @@
+//! A server for a test: Redis or its successor.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::{Flavour, POLL, certificates, executable, free_port};
+
+/// A server is ready in milliseconds; a busy machine may take its time.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How often a port may be lost to somebody else between choosing and using it.
+const PORT_TRIES: u32 = 10;
+const SOCKET: &str = "redis.sock";
+const CONFIG: &str = "redis.conf";
+const LOG: &str = "server.log";
+
+/// A server on a loopback port and a unix socket, in a folder of its own, that keeps
+/// nothing on disk. Dropping it ends it and removes the folder.
+#[derive(Debug)]
+pub struct Server {
+    flavour: Flavour,
+    port: u16,
+    tls_port: Option<u16>,
+    // Ends before its folder goes: fields are dropped in this order.
+    process: Option<Process>,
+    dir: TempDir,
+}
+
+/// Why a server did not start: the end of its log.
+struct NotStarted(String);
+
+impl Server {
+    #[must_use]
+    pub fn start(flavour: Flavour) -> Self {
+        Self::start_with(flavour, &[])
+    }
+
+    /// Starts one with more directives, name and value as they would stand in its
+    /// configuration file. They come last, so they win; ports are not to be set.
+    #[must_use]
+    pub fn start_with(flavour: Flavour, directives: &[(&str, &str)]) -> Self {
+        Self::launch(flavour, directives, false, free_port)
+    }
+
+    /// Starts one that speaks TLS on a port of its own, beside the plain one, with a
+    /// certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn start_tls(flavour: Flavour) -> Self {
+        assert!(flavour.has_tls(), "our {flavour} was built without TLS: ask Flavour::has_tls");
+        Self::launch(flavour, &[], true, free_port)
+    }
+
+    fn launch(
+        flavour: Flavour,
+        directives: &[(&str, &str)],
+        tls: bool,
+        mut choose_port: impl FnMut() -> u16,
+    ) -> Self {
+        for _ in 0..PORT_TRIES {
+            let dir = tempfile::Builder::new().prefix("ratekeeper-").tempdir().expect("make a folder");
+            let (port, tls_port) = (choose_port(), tls.then(&mut choose_port));
+            let mut server = Self { flavour, port, tls_port, process: None, dir };
+            server.configure(directives);
+            match server.run() {
+                Ok(()) => return server,
+                Err(NotStarted(log)) if log.contains("Address already in use") => {}
+                Err(NotStarted(log)) => panic!("{flavour} did not start; the end of its log:\n{log}"),
+            }
+        }
+        panic!("{flavour} did not start: of {PORT_TRIES} free ports all were taken when it got there");
+    }
+
+    /// Writes its configuration; names are relative to its folder, where it runs.
+    fn configure(&self, directives: &[(&str, &str)]) {
+        let mut lines = vec![
+            format!("port {}", self.port),
+            "bind 127.0.0.1".to_owned(),
+            format!("unixsocket {SOCKET}"),
+            "daemonize no".to_owned(),
+            "save \"\"".to_owned(),
+            "appendonly no".to_owned(),
+        ];
+        if let Some(port) = self.tls_port {
+            certificates::make(self.dir());
+            lines.push(format!("tls-port {port}"));
+            lines.push(certificates::DIRECTIVES.to_owned());
+        }
+        for (name, value) in directives {
+            lines.push(format!("{name} {}", if value.is_empty() { "\"\"" } else { value }));
+        }
+        fs::write(self.dir().join(CONFIG), lines.join("\n") + "\n").expect("write the configuration");
+    }
+
+    /// Starts the process and waits until it answers.
+    fn run(&mut self) -> Result<(), NotStarted> {
+        let log = self.dir().join(LOG);
+        let out = File::create(&log).expect("create the log");
+        let err = out.try_clone().expect("share the log");
+        let mut command = Command::new(executable(self.flavour.name()));
+        command.arg(CONFIG).current_dir(self.dir()).stdin(Stdio::null()).stdout(out).stderr(err);
+        // So that its errors are in English, and no locale that is not installed stops it.
+        command.env("LC_ALL", "C");
+        let process = self.process.insert(Process::spawn(&mut command, self.dir.path()));
+        let socket = self.dir.path().join(SOCKET);
+        let end = Instant::now() + START_DEADLINE;
+        // The socket is in a folder of ours. On the port, whoever got it first may answer;
+        // but a server that answers on one has got them all.
+        while !answers(&socket).unwrap_or(false) {
+            if process.has_ended() || Instant::now() > end {
+                self.process = None;
+                return Err(NotStarted(tail(&log)));
+            }
+            sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().unwrap_or_else(|| panic!("this {} was killed and is not running", self.flavour))
+    }
+
+    /// Ends it at once, as a crash would. Clients see a refused connection.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again, after ending it if it runs: same port, same folder, no data.
+    pub fn restart(&mut self) {
+        self.kill();
+        if let Err(NotStarted(log)) = self.run() {
+            panic!("{} did not start again; the end of its log:\n{log}", self.flavour);
+        }
+    }
+
+    /// Stops it where it is. Clients can connect and send, and get no answer.
+    pub fn pause(&self) {
+        self.process().pause();
+    }
+
+    /// Lets it go on after a [`Self::pause`].
+    pub fn resume(&self) {
+        self.process().resume();
+    }
+
+    /// Runs `redis-cli` with these arguments and returns what it prints, trimmed. An
+    /// error as an answer is a failure, too.
+    #[must_use]
+    pub fn cli(&self, arguments: &[&str]) -> String {
+        // A paused server would let it wait for ever.
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "30"]).arg(executable("redis-cli"));
+        command.args(["-e", "-h", "127.0.0.1", "-p"]).arg(self.port.to_string()).args(arguments);
+        let output = command.stdin(Stdio::null()).output().expect("run redis-cli");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "redis-cli {arguments:?}: {}\n{out}{err}", output.status);
+        out.trim().to_owned()
+    }
+
+    /// A field of the answer to `INFO`, such as `redis_version`.
+    #[must_use]
+    pub fn info(&self, field: &str) -> Option<String> {
+        let answer = self.cli(&["INFO"]);
+        let value = answer.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        Some(value.trim().to_owned())
+    }
+
+    /// The bytes of memory it says its data takes.
+    #[must_use]
+    pub fn memory_used(&self) -> u64 {
+        let bytes = self.info("used_memory").expect("INFO has used_memory");
+        bytes.parse().expect("used_memory is a number")
+    }
+
+    /// The time it has spent on a processor, in steps of about 10 ms.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.process().cpu_time()
+    }
+
+    #[must_use]
+    pub const fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process().pid()
+    }
+
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.dir().join(SOCKET).display())
+    }
+
+    /// The port for TLS, of a server that [`Self::start_tls`] started.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("a server from start_tls")
+    }
+
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://localhost:{}", self.tls_port())
+    }
+
+    /// The file with the certificate of the authority that signed the server's.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.dir().join(certificates::AUTHORITY)
+    }
+
+    /// What is in [`Self::ca_file`].
+    #[must_use]
+    pub fn ca_pem(&self) -> String {
+        fs::read_to_string(self.ca_file()).expect("a server from start_tls")
+    }
+}
+
+/// Whether a server answers; one that wants a password first is as ready as any.
+fn answers(socket: &Path) -> io::Result<bool> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(START_DEADLINE))?;
+    stream.write_all(b"PING\r\n")?;
+    let mut answer = [0; 64];
+    let length = stream.read(&mut answer)?;
+    Ok(["+PONG", "-NOAUTH"].iter().any(|ready| answer[..length].starts_with(ready.as_bytes())))
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listen;
+    use super::*;
+
+    #[test]
+    fn a_port_lost_to_somebody_else_is_no_failure() {
+        let somebody = listen();
+        let taken = somebody.local_addr().unwrap().port();
+        for flavour in Flavour::ALL {
+            let mut ports = [taken, taken, free_port()].into_iter();
+            let server = Server::launch(flavour, &[], false, || ports.next().unwrap());
+            assert_ne!(server.port(), taken, "{flavour}");
+            assert_eq!(server.cli(&["PING"]), "PONG", "{flavour}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "Bad directive")]
+    fn a_server_that_does_not_start_shows_its_log() {
+        let _ = Server::start_with(Flavour::Redis7, &[("no-such-directive", "1")]);
+    }
+}

