@@ -7,7 +7,8 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory fuzz audit
+.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory bench-peers bench-redis \
+	fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,12 @@ test-of-tests: ## Apply wrong edits one by one; each must make a test fail (budg
 
 bench-memory: ## Compare the memory store with its peers; writes docs/benchmarks.md (8 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --bin memory -- --out ../docs/benchmarks.md
+
+bench-peers: ## The limiters in Python and Node that bench-redis compares with, into target/peers
+	$(PYTHON) scripts/bench_peers.py
+
+bench-redis: servers bench-peers ## Compare the Redis store with its peers; writes docs/benchmarks.md (9 minutes, quiet machine)
+	cd benches && $(CARGO) run --release --locked --features redis --bin redis -- --out ../docs/benchmarks.md
 
 fuzz: ## Fuzz TARGET for SECONDS (needs nightly and cargo-fuzz)
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(SECONDS)

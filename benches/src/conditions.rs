@@ -3,48 +3,48 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use crate::measure::Plan;
+/// What is to be noted before a run.
+#[derive(Debug)]
+pub struct Conditions {
+    load_before: String,
+    cores: usize,
+}
 
-/// Crates whose versions a reader needs to repeat a run.
-const CRATES: [&str; 9] = [
-    "ratekeeper",
-    "governor",
-    "limitador",
-    "throttlecrab",
-    "pingora-limits",
-    "papaya",
-    "ahash",
-    "dashmap",
-    "quanta",
-];
+impl Conditions {
+    /// Notes how busy the machine is before we are.
+    #[must_use]
+    pub fn begin() -> Self {
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Self { load_before: load_average(), cores }
+    }
 
-/// The conditions as a Markdown list. `load_before` is the machine's load
-/// before the run: see [`load_average`].
-#[must_use]
-pub fn describe(plan: Plan, load_before: &str) -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "- {name}: {value}");
-    };
-    line("date", &said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
-    line("CPU", &format!("{}, {cores} core(s) to use", cpu_model()));
-    line("system", &said_by("uname", &["-sr"]));
-    line("transparent huge pages", &file("/sys/kernel/mm/transparent_hugepage/enabled"));
-    line("load average before and after", &format!("{load_before}; {}", load_average()));
-    line("compiler", &said_by("rustc", &["--version"]));
-    line("build", "release: opt-level 3, thin LTO, one codegen unit; the system's allocator");
-    line("commit", &commit());
-    line("crates", &versions());
-    let quick = if plan.is_quick() { "; QUICK: it works, but no target can be judged by this" } else { "" };
-    line("rounds", &format!("{} of {} ms, candidates in turn{quick}", plan.rounds, plan.time.as_millis()));
-    text
+    /// The conditions as a Markdown list: those of every run, the versions of `crates`, and
+    /// `more`.
+    #[must_use]
+    pub fn describe(&self, crates: &[&str], more: &[(&str, String)]) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: &str| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "- {name}: {value}");
+        };
+        line("date", &said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
+        line("CPU", &format!("{}, {} core(s) to use", cpu_model(), self.cores));
+        line("system", &said_by("uname", &["-sr"]));
+        line("transparent huge pages", &file("/sys/kernel/mm/transparent_hugepage/enabled"));
+        line("load average before and after", &format!("{}; {}", self.load_before, load_average()));
+        line("compiler", &said_by("rustc", &["--version"]));
+        line("build", "release: opt-level 3, thin LTO, one codegen unit; the system's allocator");
+        line("commit", &commit());
+        line("crates", &versions(crates));
+        for (name, value) in more {
+            line(name, value);
+        }
+        text
+    }
 }
 
 /// The machine's load over the last 1, 5 and 15 minutes: who else was at work.
-#[must_use]
-pub fn load_average() -> String {
+fn load_average() -> String {
     file("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
@@ -62,13 +62,13 @@ fn cpu_model() -> String {
 }
 
 /// The versions in our lock file. Several of one crate are all in use.
-fn versions() -> String {
+fn versions(crates: &[&str]) -> String {
     let mut versions = Vec::new();
     let mut name = "";
     for line in include_str!("../Cargo.lock").lines() {
         let value = |field: &str| line.strip_prefix(field).map(|value| value.trim_matches('"'));
         name = value("name = ").unwrap_or(name);
-        if let Some(version) = value("version = ").filter(|_| CRATES.contains(&name)) {
+        if let Some(version) = value("version = ").filter(|_| crates.contains(&name)) {
             versions.push(format!("{name} {version}"));
         }
     }

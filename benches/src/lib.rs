@@ -8,7 +8,8 @@
 //! - [`candidate`]: everything that is measured, built the same way;
 //! - [`measure`]: the loop around a check, and the rounds;
 //! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
-//! - [`targets`] and [`report`]: what we promised, and what came out.
+//! - [`targets`] and [`report`]: what we promised, and what came out;
+//! - `redis`, behind the feature of that name: the same on real servers.
 
 use std::error::Error;
 
@@ -22,6 +23,8 @@ pub mod limiter;
 pub mod measure;
 pub mod ours;
 pub mod peers;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod report;
 pub mod rss;
 pub mod scenario;

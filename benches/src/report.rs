@@ -4,14 +4,28 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::candidate::Candidate;
-use crate::measure::{Cell, Results, THREADS};
+use crate::conditions::Conditions;
+use crate::measure::{Cell, Plan, Results, THREADS};
 use crate::scenario::{Load, SCENARIOS};
 use crate::series::Series;
 use crate::targets::{Target, Verdict};
 use crate::{accuracy, allocations, rss};
 
 /// What a table says where nothing was measured.
-const NOTHING: &str = "-";
+pub(crate) const NOTHING: &str = "-";
+
+/// Crates whose versions a reader needs to repeat a run.
+const CRATES: [&str; 9] = [
+    "ratekeeper",
+    "governor",
+    "limitador",
+    "throttlecrab",
+    "pingora-limits",
+    "papaya",
+    "ahash",
+    "dashmap",
+    "quanta",
+];
 
 /// Everything a run found out.
 #[derive(Debug)]
@@ -46,6 +60,14 @@ impl Report {
     }
 }
 
+/// The conditions as a Markdown list.
+#[must_use]
+pub fn conditions(conditions: &Conditions, plan: Plan) -> String {
+    let quick = if plan.is_quick() { "; QUICK: it works, but no target can be judged by this" } else { "" };
+    let rounds = format!("{} of {} ms, candidates in turn{quick}", plan.rounds, plan.time.as_millis());
+    conditions.describe(&CRATES, &[("rounds", rounds)])
+}
+
 /// Puts `text` into a file, in place of what stands between the two marks of
 /// its section; what people wrote around it stays. A new file has only that.
 ///
@@ -60,7 +82,7 @@ pub fn write_section(path: &Path, section: &str, text: &str) -> std::io::Result<
 }
 
 /// A Markdown table.
-fn table<'a>(head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) -> String {
+pub(crate) fn table<'a>(head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) -> String {
     let rule = vec!["---"; head.len()].join("|");
     let mut text = format!("| {} |\n|{rule}|\n", head.join(" | "));
     for row in rows {
@@ -70,7 +92,8 @@ fn table<'a>(head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) ->
     text
 }
 
-fn targets(targets: &[Target]) -> String {
+/// The section on targets.
+pub(crate) fn targets(targets: &[Target]) -> String {
     let row = |target: &Target| {
         vec![target.verdict.as_str().to_owned(), target.promise.clone(), target.got.clone()]
     };

@@ -25,7 +25,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    const fn of(kept: bool) -> Self {
+    /// Kept or missed.
+    pub(crate) const fn of(kept: bool) -> Self {
         if kept { Verdict::Pass } else { Verdict::Miss }
     }
 

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ratekeeper_benches::allocations::Counting;
+use ratekeeper_benches::conditions::Conditions;
 use ratekeeper_benches::measure::Plan;
 use ratekeeper_benches::report::Report;
-use ratekeeper_benches::{Result, accuracy, allocations, conditions, measure, report, rss, targets};
+use ratekeeper_benches::{Result, accuracy, allocations, measure, report, rss, targets};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -51,13 +52,13 @@ fn task(mut arguments: impl Iterator<Item = String>) -> Result<Task> {
 }
 
 fn whole_report(plan: Plan) -> Result<String> {
-    let load_before = conditions::load_average();
+    let conditions = Conditions::begin();
     let allocations = allocations::run()?;
     let accuracy = accuracy::run()?;
     let bytes = rss::run()?;
     let results = measure::run(plan)?;
     let targets = targets::check(&results, &bytes, &allocations);
-    let conditions = conditions::describe(plan, &load_before);
+    let conditions = report::conditions(&conditions, plan);
     Ok(Report { conditions, results, bytes, accuracy, allocations, targets }.markdown())
 }
 

@@ -173,6 +173,24 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
+    /// Whether it is enforced or only watches.
+    #[must_use]
+    pub const fn enforced(&self) -> Enforcement {
+        self.enforcement
+    }
+
+    /// What an operator's switch says.
+    #[must_use]
+    pub const fn switched(&self) -> Emergency {
+        self.emergency
+    }
+
+    /// Whether settling leaves its cost as it is.
+    #[must_use]
+    pub const fn is_flat(&self) -> bool {
+        self.flat
+    }
+
     /// Whether overrides may replace its quota.
     #[must_use]
     #[inline]

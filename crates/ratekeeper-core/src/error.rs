@@ -50,6 +50,8 @@ pub enum Field {
     Idempotency,
     /// A reservation's id or how long it holds.
     Reservation,
+    /// How a store is reached, or one of its settings.
+    Store,
 }
 
 impl fmt::Display for Field {
@@ -69,6 +71,7 @@ impl fmt::Display for Field {
             Field::Override => "override",
             Field::Idempotency => "idempotency",
             Field::Reservation => "reservation",
+            Field::Store => "store",
         })
     }
 }

@@ -68,6 +68,13 @@ impl<'a> Reservation<'a> {
         self.id
     }
 
+    /// What is wrong with using the id for another check.
+    #[must_use]
+    pub fn conflict(&self) -> InvalidInput {
+        let got = format!("id {:?} for another check", String::from_utf8_lossy(self.id));
+        InvalidInput::new(Field::Idempotency, got, "a new id for each check, the same only to repeat it")
+    }
+
     /// How long the decision is remembered, counted from the end of the hold.
     #[must_use]
     pub const fn keep(&self) -> Duration {
@@ -224,14 +231,7 @@ impl<C> Ledger<C> {
     ) -> Result<Begin, InvalidInput> {
         self.forget_until(now);
         match self.entries.get(reservation.id) {
-            Some(entry) if entry.digest != check.digest() => {
-                let got = format!("id {:?} for another check", String::from_utf8_lossy(reservation.id));
-                Err(InvalidInput::new(
-                    Field::Idempotency,
-                    got,
-                    "a new id for each check, the same only to repeat it",
-                ))
-            }
+            Some(entry) if entry.digest != check.digest() => Err(reservation.conflict()),
             Some(entry) => Ok(Begin::Repeat(Box::new(entry.decision.clone().from_origin(Origin::Repeat)))),
             None if self.entries.len() >= self.max => Ok(Begin::Full),
             None => Ok(Begin::New),

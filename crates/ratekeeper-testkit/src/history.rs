@@ -43,6 +43,8 @@ pub enum Event {
     Clock(i64),
     /// A check, perhaps only a peek, perhaps under an id.
     Check { charges: Vec<ChargePlan>, peek: bool, id: Option<(u8, IdUse)> },
+    /// Several checks at once, in this order.
+    Burst(Vec<Vec<ChargePlan>>),
     /// A reservation is settled or cancelled.
     Settle { id: u8, actual: Option<u32> },
     /// Units of an earlier check are given back; counted from the latest.
@@ -107,6 +109,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => jump.prop_map(Event::Clock),
         12 => (vec(charge_plan(), 1..6), proptest::bool::weighted(0.1), id)
             .prop_map(|(charges, peek, id)| Event::Check { charges, peek, id }),
+        2 => vec(vec(charge_plan(), 1..4), 2..12).prop_map(Event::Burst),
         2 => (0..6u8, proptest::option::weighted(0.8, 0..12u32)).prop_map(|(id, actual)| Event::Settle { id, actual }),
         3 => (0..6usize, 1..6u32).prop_map(|(back, units)| Event::Refund { back, units }),
         1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),
@@ -190,8 +193,15 @@ pub fn run(engine: &mut impl Engine, history: &[Event]) -> Result<(), String> {
         if ours != theirs {
             return Err(format!("event {index}, {event:?}:\n  engine: {ours:?}\n  model:  {theirs:?}"));
         }
-        if let (Event::Check { charges, .. }, Answer::Decision(Ok(decision))) = (event, ours) {
-            past.push((stage.charges(charges), decision));
+        match (event, ours) {
+            (Event::Check { charges, .. }, Answer::Decision(Ok(decision))) => {
+                past.push((stage.charges(charges), decision));
+            }
+            (Event::Burst(checks), Answer::Decisions(decisions)) => {
+                let both = checks.iter().zip(decisions);
+                past.extend(both.filter_map(|(plan, decision)| Some((stage.charges(plan), decision.ok()?))));
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -220,6 +230,7 @@ fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stag
 #[allow(clippy::large_enum_variant, reason = "short-lived, and tests only")]
 enum Answer {
     Decision(Result<Decision, String>),
+    Decisions(Vec<Result<Decision, String>>),
     Other(String),
 }
 
@@ -243,6 +254,12 @@ fn step(
                 IdUse::Hold(secs) => Reservation::hold(&id, Duration::from_secs(*secs)),
             };
             Answer::Decision(engine.reserve(&check, &reservation.expect("a short id")))
+        }
+        Event::Burst(plans) => {
+            let charges: Vec<Charges<'_>> = plans.iter().map(|plan| stage.charges(plan)).collect();
+            let checks: Vec<Check<'_>> =
+                charges.iter().map(|charges| charges.check().expect("at least one charge")).collect();
+            Answer::Decisions(engine.check_all(&checks))
         }
         Event::Settle { id, actual } => Answer::Other(format!("{:?}", engine.settle(&[epoch, *id], *actual))),
         Event::Refund { back, units } => {

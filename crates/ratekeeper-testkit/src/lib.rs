@@ -25,6 +25,11 @@ pub trait Engine {
     fn set_now(&mut self, now: Timestamp);
     /// Judges a check.
     fn check(&mut self, check: &Check<'_>) -> Result<Decision, String>;
+    /// Judges several checks in this order; an engine that can sends them
+    /// together.
+    fn check_all(&mut self, checks: &[Check<'_>]) -> Vec<Result<Decision, String>> {
+        checks.iter().map(|check| self.check(check)).collect()
+    }
     /// Judges a check under an id.
     fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String>;
     /// Settles (`Some`) or cancels (`None`) a reservation.

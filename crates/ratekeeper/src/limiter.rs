@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Name, Origin,
-    Outcome, OverrideScope, Reservation, Settled, Verdict,
+    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Origin, Outcome,
+    OverrideScope, Reservation, Settled, Verdict,
 };
 use smallvec::SmallVec;
 

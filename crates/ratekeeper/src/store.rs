@@ -1,6 +1,8 @@
 //! The seam between the limiter and where counters live.
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 use std::fmt;
 use std::future::Future;
@@ -89,13 +91,38 @@ pub enum StoreErrorKind {
     Capacity,
     /// The call itself is wrong; no store could answer it.
     Input,
+    /// No answer within the deadline. What was asked may have been charged.
+    Timeout,
+    /// There is no connection, the server is not ready to answer, or the circuit
+    /// breaker is open.
+    Unavailable,
+    /// The server does not write: a replica, or a disk that is full.
+    ReadOnly,
+    /// Something that is not ours is at a key of the check.
+    Unreadable,
+    /// The server does not let us in, or not do what we need.
+    Permission,
+    /// The answer is not one that this version understands.
+    Protocol,
 }
 
 impl StoreError {
+    /// A failure of a kind.
+    #[must_use]
+    pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), input: None }
+    }
+
     /// A store at its bound.
     #[must_use]
     pub fn capacity(message: impl Into<String>) -> Self {
-        Self { kind: StoreErrorKind::Capacity, message: message.into(), input: None }
+        Self::new(StoreErrorKind::Capacity, message)
+    }
+
+    /// The same failure for another caller that it struck.
+    #[cfg(feature = "redis")]
+    pub(crate) fn duplicate(&self) -> Self {
+        Self { kind: self.kind, message: self.message.clone(), input: self.input.clone() }
     }
 
     /// What kind of failure it is.
@@ -114,8 +141,14 @@ impl StoreError {
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self.kind {
-            StoreErrorKind::Capacity => true,
-            StoreErrorKind::Input => false,
+            StoreErrorKind::Capacity
+            | StoreErrorKind::Timeout
+            | StoreErrorKind::Unavailable
+            | StoreErrorKind::ReadOnly => true,
+            StoreErrorKind::Input
+            | StoreErrorKind::Unreadable
+            | StoreErrorKind::Permission
+            | StoreErrorKind::Protocol => false,
         }
     }
 }

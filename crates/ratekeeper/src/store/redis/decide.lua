@@ -8,7 +8,7 @@
 --           header. Every key the script touches is here, each once, so a key's
 --           number is its name within the batch. All of them are in one slot.
 -- ARGV[1]   the batch, little-endian: a header
---             d  now in microseconds, 0 to ask the server
+--             d  now in microseconds, -1 to ask the server
 --             I2 items, I2 strings, I2 kits, I2 lists, I2 overrides
 --           and the items, each of which begins with a byte that says what it is:
 --             0  check    B charges, the charges
@@ -62,7 +62,7 @@ local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struc
 local byte, fmod = string.byte, math.fmod
 
 local now, items, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2', blob)
-local given = now > 0
+local given = now >= 0
 if not given then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
@@ -393,7 +393,8 @@ local function prepare()
   end
 
   local function whole(text)
-    return string.find(text, '^%d+$') and #text <= 15 and tonumber(text) or nil
+    local number = string.find(text, '^%d+$') and #text <= 16 and tonumber(text)
+    return number and number < EXACT and number or nil
   end
 
   local hashes = {}
@@ -469,7 +470,7 @@ local function prepare()
       local _
       _, _, _, list.ttl, list.window, list.known, list.used, list.next = unpack_from(LIST, ends[1])
       local n = call('LLEN', KEYS[k]) - 1
-      list.stored, list.tail = n, n
+      list.exists, list.stored, list.tail = true, n, n
       if n > 0 then list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2]) end
       if n > 1 then
         list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, call('LINDEX', KEYS[k], '-1'))
@@ -558,18 +559,19 @@ local function prepare()
   end
 
   -- What the caller needs of a list: at most two entries that answer as all of them would.
-  local function boiled_down(list, ch, i, used)
-    local head = pack('<BdddI4', 3, list.window, list.known, list.used, list.next)
-    if used == 0 then return head .. '\0' end
+  local function boiled_down(list, limit, cost, i, used)
+    local head = pack('<BddI4', 3, list.window, list.known, list.next)
     local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
-    if used + ch.cost <= ch.limit or ch.cost > ch.limit then
+    -- The newest instant of a log counts even if none of its entries does.
+    if used == 0 then return last_of(list) == 0 and head .. '\0' or head .. '\1' .. entry(last_of(list), 0) end
+    if used + cost <= limit or cost > limit then
       return head .. '\1' .. entry(last_of(list), used)
     end
     local left = used
     while true do
       local at = instant_in(list, i)
       left = left - list.units[i]
-      if left + ch.cost <= ch.limit then
+      if left + cost <= limit then
         if left == 0 then return head .. '\1' .. entry(at, used) end
         return head .. '\2' .. entry(at, used - left) .. entry(last_of(list), left)
       end
@@ -583,13 +585,15 @@ local function prepare()
   end
 
   local function push(list, at, units)
-    list.used = list.used + units
-    if list.tail >= list.head and last_of(list) == at then
-      list.units[list.tail] = list.units[list.tail] + units
+    local i = list.tail
+    if i >= list.head and last_of(list) == at then
+      if list.units[i] + units > U32_MAX then units = U32_MAX - list.units[i] end
+      list.units[i] = list.units[i] + units
       list.last_changed = true
     else
       append(list, at, units, 0)
     end
+    list.used = list.used + units
   end
 
   local function lease(list, window, at, units)
@@ -629,7 +633,7 @@ local function prepare()
     local from, anew = list.stored + 1, list.rewrite or list.head > list.stored
     if anew then
       from, renew = list.head, true
-      if list.stored > 0 then write('DEL', key) end
+      if list.exists then write('DEL', key) end
       write('RPUSH', key, head)
     else
       if list.last_changed then
@@ -774,8 +778,9 @@ local function prepare()
     if ch.list then
       ch.healed = heal_list(ch.list, ch.window, at)
       local i, used = live(ch.list, ch.window, at)
-      ch.old = boiled_down(ch.list, ch, i, used)
-      return used + ch.cost <= ch.limit
+      local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
+      ch.old = boiled_down(ch.list, ch.limit, cost, i, used)
+      return used + cost <= ch.limit
     elseif ch.kit then
       local kit = ch.kit
       ch.healed = kit.exists and kit.left < 0
@@ -1087,7 +1092,7 @@ local function prepare()
     ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
     local failure = load(ch)
     if failure then return failure, pos end
-    local is_there = ch.offset or ch.list and ch.list.tail >= ch.list.head or ch.kit and ch.kit.exists
+    local is_there = ch.offset or ch.list and ch.list.exists or ch.kit and ch.kit.exists
     if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
     if ch.offset then
       ch.a = nil

@@ -1,0 +1,375 @@
+//! Counters in Redis or Valkey: limits that hold across machines.
+//!
+//! One script, `decide.lua`, does everything that must be atomic; this module
+//! gathers checks into batches for it, and sees to it that a server in trouble
+//! costs its callers next to nothing.
+//!
+//! ```no_run
+//! use ratekeeper::{Limiter, RedisStore, Rule};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+//! let limiter = Limiter::<str>::builder(store)
+//!     .rule(Rule::new("per-user", |user: &str| Some(user.into())).quotas("{rps=20, rpm=1000}"))
+//!     .build()?;
+//! let decision = limiter.check("ann").await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod breaker;
+mod encode;
+mod error;
+mod lane;
+mod layout;
+mod link;
+mod overrides;
+mod record;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::redis::io::tcp::TcpSettings;
+use ::redis::{Client, IntoConnectionInfo, TlsCertificates, Value};
+use ratekeeper_core::{
+    Algorithm, Check, Clock, Decision, Field, InvalidInput, Key, Reservation, Settled, Timestamp,
+};
+use tokio::runtime::Handle;
+
+pub use self::breaker::{BreakerPolicy, BreakerState};
+use self::encode::{Change, Item, Target, tag_of};
+use self::lane::Lane;
+use self::layout::{Class, Layout};
+use self::link::{Link, Script};
+use self::record::Record;
+use crate::store::{Overrides, Store, StoreError, StoreFuture};
+
+/// The script, for those who want to read what runs on their server.
+pub const SCRIPT: &str = include_str!("redis/decide.lua");
+/// How long a call may take unless told otherwise.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
+/// How many checks may wait for one connection unless told otherwise.
+pub const QUEUE_MAX_DEFAULT: usize = 10_000;
+/// The most connections one store may have.
+pub const CONNECTIONS_MAX: usize = 64;
+/// As `TEST_TTL` in the script.
+const TEST_TTL_MILLIS: u64 = 60_000;
+/// The longest prefix of keys, in bytes.
+pub const PREFIX_BYTES_MAX: usize = 128;
+
+/// A store on Redis (6.2 and later) or Valkey (7.2 and later).
+///
+/// Clones share the connections.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    layout: Layout,
+    lanes: Box<[Arc<Lane>]>,
+    next: AtomicUsize,
+    /// Keys live at least so long: with a clock of their own, tests must not
+    /// lose them to the server's.
+    ttl_millis_min: u64,
+}
+
+/// How to reach the server, and how long to wait for it.
+#[derive(Clone)]
+pub struct RedisStoreBuilder {
+    url: String,
+    prefix: String,
+    deadline: Duration,
+    queue_max: usize,
+    connections: usize,
+    breaker: BreakerPolicy,
+    clock: Option<Arc<dyn Clock>>,
+    ca: Option<Vec<u8>>,
+    script: String,
+}
+
+impl RedisStore {
+    /// A store on the server at `url`: `redis://`, `rediss://` (TLS) or
+    /// `redis+unix://`, with user, password and database number as usual
+    /// (`redis://user:password@host:6379/2`).
+    #[must_use]
+    pub fn builder(url: &str) -> RedisStoreBuilder {
+        RedisStoreBuilder {
+            url: url.to_owned(),
+            prefix: String::new(),
+            deadline: DEADLINE_DEFAULT,
+            queue_max: QUEUE_MAX_DEFAULT,
+            connections: 1,
+            breaker: BreakerPolicy::default(),
+            clock: None,
+            ca: None,
+            script: SCRIPT.to_owned(),
+        }
+    }
+
+    /// Asks every connection to decide nothing: whether the server can be
+    /// reached, lets us in, and runs the script.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        for lane in &self.inner.lanes {
+            lane.link().run(&encode::call(&[], None)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl RedisStoreBuilder {
+    /// A text before the name of every key: stores with different prefixes
+    /// know nothing of each other. None by default, so that overrides are
+    /// shared with services on Application Kit.
+    #[must_use]
+    pub fn prefix(self, prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), ..self }
+    }
+
+    /// How long a call may take before the rule's failure policy decides.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How many checks may wait for one connection; more fail at once.
+    #[must_use]
+    pub fn queue_max(self, queue_max: usize) -> Self {
+        Self { queue_max, ..self }
+    }
+
+    /// How many connections to have. One suffices for a server that works on
+    /// one core, as they do.
+    #[must_use]
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// When to stop asking a server that fails, and how soon to try again.
+    #[must_use]
+    pub fn breaker(self, breaker: BreakerPolicy) -> Self {
+        Self { breaker, ..self }
+    }
+
+    /// Judges checks at the time of `clock` instead of the server's: for tests,
+    /// and for servers that do not let scripts ask for the time. Keys then live
+    /// for a minute at least.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    /// The certificate authority to trust for `rediss://`, in PEM form, instead
+    /// of the system's.
+    #[must_use]
+    pub fn certificate_authority(self, pem: impl Into<Vec<u8>>) -> Self {
+        Self { ca: Some(pem.into()), ..self }
+    }
+
+    /// Another script: for tests of the script's tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn script(self, script: &str) -> Self {
+        Self { script: script.to_owned(), ..self }
+    }
+
+    /// Makes the store and begins to connect. A server that is down is no
+    /// error: the store answers when it is up.
+    ///
+    /// # Errors
+    /// If the URL or a setting is not valid, or no tokio runtime is at hand.
+    pub fn build(self) -> Result<RedisStore, InvalidInput> {
+        let store = |got: String, expected: &str| InvalidInput::new(Field::Store, got, expected);
+        let runtime = Handle::try_current()
+            .map_err(|_| store("no tokio runtime".into(), "a store that is made inside of one"))?;
+        let bounds: [(&str, bool); 4] = [
+            ("a prefix of at most 128 printable characters", self.has_valid_prefix()),
+            ("a deadline from 1 ms to 60 s", (1..=60_000).contains(&self.deadline.as_millis())),
+            ("a queue of at least 1", self.queue_max > 0),
+            ("1 to 64 connections", (1..=CONNECTIONS_MAX).contains(&self.connections)),
+        ];
+        if let Some((expected, _)) = bounds.iter().find(|(_, holds)| !holds) {
+            return Err(store(format!("{self:?}"), expected));
+        }
+        let client = self.client().map_err(|reason| {
+            store(reason, "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0")
+        })?;
+        let lane = |_| {
+            let (script, deadline) = (Script::new(&self.script), self.deadline);
+            let link = Link::start(client.clone(), script, deadline, self.breaker, runtime.clone());
+            Lane::new(link, self.queue_max, self.deadline, self.clock.clone())
+        };
+        let lanes = (0..self.connections).map(lane).collect();
+        let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
+        let layout = Layout::new(&self.prefix);
+        let inner = Inner { layout, lanes, next: AtomicUsize::new(0), ttl_millis_min };
+        Ok(RedisStore { inner: Arc::new(inner) })
+    }
+
+    fn has_valid_prefix(&self) -> bool {
+        self.prefix.len() <= PREFIX_BYTES_MAX && self.prefix.bytes().all(|byte| byte.is_ascii_graphic())
+    }
+
+    /// The reason is without the URL, which may hold a password.
+    fn client(&self) -> Result<Client, String> {
+        let reason = |error: ::redis::RedisError| error.to_string();
+        let info = self.url.as_str().into_connection_info().map_err(reason)?;
+        // Without it, a small packet waits for the acknowledgement of the last.
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        match &self.ca {
+            None => Client::open(info).map_err(reason),
+            Some(pem) => {
+                let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
+                Client::build_with_tls(info, certificates).map_err(reason)
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn lane(&self) -> &Arc<Lane> {
+        let lanes = &self.lanes;
+        if let [lane] = &**lanes {
+            return lane;
+        }
+        &lanes[self.next.fetch_add(1, Ordering::Relaxed) % lanes.len()]
+    }
+
+    async fn reserve(
+        &self,
+        check: &Check<'_>,
+        reservation: &Reservation<'_>,
+    ) -> Result<Decision, StoreError> {
+        let kept = record::keep(&self.layout, check);
+        let item = Item::once(&self.layout, check, reservation, kept);
+        let reply = self.lane().ask(item).await?;
+        if reply.answer().is_conflict() {
+            return Err(reservation.conflict().into());
+        }
+        reply.answer().decision(check)
+    }
+
+    /// Two steps, because only the record knows which keys a reservation
+    /// touched: it is read, and then settled if it is still the same.
+    async fn settle(&self, id: &[u8], actual: Option<u32>) -> Result<Settled, StoreError> {
+        let key = self.layout.id(id);
+        let lane = self.lane();
+        let get = ::redis::Cmd::get(&key);
+        let found = lane.link().send(|mut link| async move { link.send_packed_command(&get).await }).await?;
+        let Value::BulkString(bytes) = found else { return Ok(Settled::Unknown) };
+        let record = Record::read(&bytes)?;
+        let changes = record.changes(actual)?;
+        let item = Item::adjust(Some((&key, record.digest)), changes.into_iter());
+        lane.ask(item).await?.answer().settled()
+    }
+
+    async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), StoreError> {
+        if !decision.is_allowed() {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
+            // A decision about something else has no say here.
+            let Some(receipt) = verdict.receipt().filter(|_| verdict.name() == charge.key().scope()) else {
+                continue;
+            };
+            let mut name = Vec::new();
+            let class = self.layout.counter(charge, &mut name);
+            names.push((class, name, charge, verdict, receipt));
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let changes = names.iter().map(|(class, name, charge, verdict, receipt)| {
+            let quota = *verdict.quota();
+            let tag = tag_of(charge.key(), quota.algorithm());
+            (Target { class: *class, name, tag, quota }, Change::Refund(units.min(verdict.cost())), *receipt)
+        });
+        let item = Item::adjust(None, changes);
+        self.lane().ask(item).await?.answer().settled().map(|_| ())
+    }
+
+    async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
+        let mut name = Vec::new();
+        let class = self.layout.own_counter(key, algorithm, &mut name);
+        let item = Item::reset(class, &name, algorithm, tag_of(key, algorithm));
+        let own = self.lane().ask(item).await?.answer().was_there()?;
+        let shared = self.layout.kit_counter_of(key).filter(|_| algorithm == Algorithm::FixedWindow);
+        match shared {
+            None => Ok(own),
+            Some(name) => {
+                let item = Item::reset(Class::Kit, &name, algorithm, 0);
+                Ok(self.lane().ask(item).await?.answer().was_there()? || own)
+            }
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn try_check(&self, _: &Check<'_>, _: &mut Decision) -> Option<Result<(), StoreError>> {
+        None
+    }
+
+    fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
+        let lane = self.inner.lane();
+        if let Some(refusal) = lane.link().refusal() {
+            return StoreFuture::ready(Err(refusal));
+        }
+        StoreFuture::pending(async move {
+            lane.ask(Item::check(&self.inner.layout, check)).await?.answer().decision(check)
+        })
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        reservation: &'a Reservation<'a>,
+    ) -> StoreFuture<'a, Decision> {
+        StoreFuture::pending(self.inner.reserve(check, reservation))
+    }
+
+    fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled> {
+        StoreFuture::pending(self.inner.settle(id, actual))
+    }
+
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+        StoreFuture::pending(self.inner.refund(check, decision, units))
+    }
+
+    fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {
+        StoreFuture::pending(self.inner.reset(key, algorithm))
+    }
+
+    fn overrides(&self) -> &dyn Overrides {
+        self
+    }
+
+    fn now(&self) -> Timestamp {
+        self.inner.lane().now()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<&str> = self.inner.lanes.iter().map(|lane| lane.link().server.as_str()).collect();
+        f.debug_struct("RedisStore").field("servers", &servers).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RedisStoreBuilder {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder")
+            .field("prefix", &self.prefix)
+            .field("deadline", &self.deadline)
+            .field("queue_max", &self.queue_max)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}

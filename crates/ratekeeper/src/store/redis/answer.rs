@@ -1,0 +1,345 @@
+//! From what the script found to a decision.
+//!
+//! The script decides and charges; it answers with the states as it found them.
+//! What is left, when to come back and the rest is worked out here, by the same
+//! [`judge`](judge()) as everywhere: the server has one processor for all, we have
+//! our own. If the two ever disagreed, the call would fail rather than lie.
+
+use ratekeeper_core::algorithm::{
+    Bucket, Concurrency, FixedWindow, Holder, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
+use ratekeeper_core::{
+    Algorithm, Case, Charge, Check, Decision, Level, Quota, Settled, State, Timestamp, judge, judge_one,
+};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+use super::encode::tag_of;
+use super::record::Record;
+use crate::store::{StoreError, StoreErrorKind};
+
+/// Bytes of a value before its records, and of each record.
+const HEAD_BYTES: usize = 12;
+const RECORD_BYTES: usize = 28;
+
+const ALLOWED: u8 = 1;
+const DENIED: u8 = 2;
+const REPEATED: u8 = 3;
+const OTHER_CHECK: u8 = 4;
+const UNREADABLE: u8 = 5;
+const OVERRIDE_WRONG: u8 = 6;
+const NOT_WRITTEN: u8 = 7;
+
+/// The answer to one item.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer<'a> {
+    /// When the batch was judged.
+    pub(super) now: Timestamp,
+    /// The bytes of the answer.
+    pub(super) bytes: &'a [u8],
+}
+
+/// Reads numbers off the front of a reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], StoreError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(garbled)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or_else(garbled)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, StoreError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, StoreError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, StoreError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, StoreError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A whole number in a double.
+    pub(super) fn whole(&mut self) -> Result<u64, StoreError> {
+        let number = f64::from_le_bytes(self.array()?);
+        if !(0.0..=9_007_199_254_740_992.0).contains(&number) {
+            return Err(garbled());
+        }
+        // In range, and the script knows only whole numbers.
+        Ok(number as u64)
+    }
+
+    fn optional(&mut self) -> Result<Option<u64>, StoreError> {
+        let mut ahead = *self;
+        if f64::from_le_bytes(ahead.array()?) < 0.0 {
+            *self = ahead;
+            return Ok(None);
+        }
+        self.whole().map(Some)
+    }
+}
+
+pub(super) fn garbled() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the server's answer makes no sense to this version")
+}
+
+/// Takes a reply apart: the instant, and the bytes of each item's answer.
+pub(super) fn split<'a>(
+    reply: &'a [u8],
+    charges: impl Iterator<Item = usize>,
+) -> Result<(Timestamp, Vec<&'a [u8]>), StoreError> {
+    let mut reader = Reader(reply);
+    let now = Timestamp::from_micros(reader.whole()?);
+    let mut answers = Vec::with_capacity(charges.size_hint().0);
+    for count in charges {
+        let whole = reader.0;
+        skip(&mut reader, count)?;
+        answers.push(&whole[..whole.len() - reader.0.len()]);
+    }
+    if reader.0.is_empty() { Ok((now, answers)) } else { Err(garbled()) }
+}
+
+fn skip(reader: &mut Reader<'_>, charges: usize) -> Result<(), StoreError> {
+    match reader.u8()? {
+        ALLOWED | DENIED => (0..charges).try_for_each(|_| skip_found(reader)),
+        REPEATED => {
+            let length = reader.u32()?;
+            reader.take(length as usize).map(|_| ())
+        }
+        UNREADABLE => reader.take(2).map(|_| ()),
+        OVERRIDE_WRONG => reader.take(18).map(|_| ()),
+        NOT_WRITTEN => {
+            let length = reader.u8()?;
+            reader.take(length.into()).map(|_| ())
+        }
+        OTHER_CHECK | 10..=15 => Ok(()),
+        _ => Err(garbled()),
+    }
+}
+
+fn skip_found(reader: &mut Reader<'_>) -> Result<(), StoreError> {
+    match reader.u8()? {
+        7 | 8 => {
+            reader.take(16)?;
+            skip_found(reader)
+        }
+        0 | 1 => Ok(()),
+        2 => {
+            let length = reader.u16()?;
+            reader.take(length.into()).map(|_| ())
+        }
+        3 => {
+            reader.take(20)?;
+            let entries = reader.u8()?;
+            reader.take(12 * usize::from(entries)).map(|_| ())
+        }
+        4 => reader.take(16).map(|_| ()),
+        _ => Err(garbled()),
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// The decision of a check.
+    pub(super) fn decision(self, check: &Check<'_>) -> Result<Decision, StoreError> {
+        if let [REPEATED, _, _, _, _, record @ ..] = self.bytes {
+            return Record::read(record)?.repeat(check);
+        }
+        let charges = check.charges();
+        self.decide(charges, |index| tag_of_charge(&charges[index]), check.is_peek())
+    }
+
+    /// The decision on `charges`, whose records have these tags.
+    pub(super) fn decide(
+        self,
+        charges: &[Charge<'_>],
+        tag: impl Fn(usize) -> u32,
+        peek: bool,
+    ) -> Result<Decision, StoreError> {
+        let mut reader = Reader(self.bytes);
+        let status = reader.u8()?;
+        if !matches!(status, ALLOWED | DENIED) {
+            return Err(self.failure(charges));
+        }
+        let mut decision = Decision::default();
+        let mut value: &[u8] = &[];
+        if let [charge] = charges {
+            let (terms, mut state) = found(&mut reader, charge, tag(0), self.now, &mut value)?;
+            let (quota, level) = match &terms {
+                Some((quota, level)) => (quota, *level),
+                None => (charge.quota(), charge.quota_level()),
+            };
+            judge_one(charge, (quota, level), &mut state, self.now, peek, &mut decision);
+        } else {
+            let mut cases: SmallVec<[Case<'_>; 4]> = SmallVec::new();
+            for (index, charge) in charges.iter().enumerate() {
+                let (terms, state) = found(&mut reader, charge, tag(index), self.now, &mut value)?;
+                cases.push(Case::new(charge, terms, state));
+            }
+            judge(&mut cases, self.now, peek, &mut decision);
+        }
+        if decision.is_allowed() == (status == ALLOWED) {
+            return Ok(decision);
+        }
+        let message = "the script and this library do not agree: are two versions at work?";
+        Err(StoreError::new(StoreErrorKind::Protocol, message))
+    }
+
+    /// Whether the id was used for another check.
+    pub(super) fn is_conflict(self) -> bool {
+        self.bytes.first() == Some(&OTHER_CHECK)
+    }
+
+    /// What became of a call to settle.
+    pub(super) fn settled(self) -> Result<Settled, StoreError> {
+        match self.bytes.first() {
+            Some(10) => Ok(Settled::Done),
+            Some(11) => Ok(Settled::Already),
+            Some(12) => Ok(Settled::Lapsed),
+            Some(13) => Ok(Settled::Unknown),
+            _ => Err(self.failure(&[])),
+        }
+    }
+
+    /// Whether there was a counter to forget.
+    pub(super) fn was_there(self) -> Result<bool, StoreError> {
+        match self.bytes.first() {
+            Some(14) => Ok(true),
+            Some(15) => Ok(false),
+            _ => Err(self.failure(&[])),
+        }
+    }
+
+    #[cold]
+    fn failure(self, charges: &[Charge<'_>]) -> StoreError {
+        let mut reader = Reader(self.bytes);
+        match reader.u8() {
+            Ok(UNREADABLE) => StoreError::new(
+                StoreErrorKind::Unreadable,
+                "a key of this check holds something that is not Ratekeeper's, or is of another version",
+            ),
+            Ok(OVERRIDE_WRONG) => override_error(&mut reader, charges).unwrap_or_else(|error| error),
+            Ok(NOT_WRITTEN) => match reader.u8().and_then(|length| reader.take(length.into())) {
+                Ok(reason) => StoreError::from_server(&String::from_utf8_lossy(reason)),
+                Err(error) => error,
+            },
+            _ => garbled(),
+        }
+    }
+}
+
+/// What is wrong with an override: what the same override would be anywhere.
+fn override_error(reader: &mut Reader<'_>, charges: &[Charge<'_>]) -> Result<StoreError, StoreError> {
+    let index = reader.u8()?;
+    reader.u8()?;
+    let (limit, window) = (reader.whole()?, reader.optional()?);
+    let charge = charges.get(usize::from(index)).ok_or_else(garbled)?;
+    match charge.quota().overridden(limit, window.map(Duration::from_micros)) {
+        Err(error) => Ok(error.into()),
+        Ok(_) => Err(garbled()),
+    }
+}
+
+/// The tag of a charge's record.
+pub(super) fn tag_of_charge(charge: &Charge<'_>) -> u32 {
+    tag_of(charge.key(), charge.quota().algorithm())
+}
+
+/// The terms and the state the script found for `charge`. `value` is the value
+/// of the charge before, which neighbours share.
+fn found<'a>(
+    reader: &mut Reader<'a>,
+    charge: &Charge<'_>,
+    tag: u32,
+    now: Timestamp,
+    value: &mut &'a [u8],
+) -> Result<(Option<(Quota, Level)>, State), StoreError> {
+    let mut terms = None;
+    let mut kind = reader.u8()?;
+    if let 7 | 8 = kind {
+        let level = if kind == 7 { Level::Project } else { Level::Organisation };
+        let (limit, window) = (reader.whole()?, reader.optional()?);
+        let quota = charge.quota().overridden(limit, window.map(Duration::from_micros))?;
+        terms = Some((quota, level));
+        kind = reader.u8()?;
+    }
+    let algorithm = charge.quota().algorithm();
+    let state = match kind {
+        0 => State::vacant(algorithm),
+        1 => packed(value, tag, algorithm)?,
+        2 => {
+            let length = reader.u16()?;
+            *value = reader.take(length.into())?;
+            packed(value, tag, algorithm)?
+        }
+        3 => listed(reader, algorithm)?,
+        4 => {
+            let (count, left) = (reader.whole()?, reader.whole()?);
+            let window = terms.as_ref().map_or(charge.quota(), |(quota, _)| quota).window_micros();
+            let left = left * 1_000;
+            State::FixedWindow(FixedWindow {
+                end: now.as_micros() + left,
+                length: window.max(left),
+                count: u32::try_from(count).unwrap_or(u32::MAX),
+            })
+        }
+        _ => return Err(garbled()),
+    };
+    Ok((terms, state))
+}
+
+/// The state of a charge in a packed value.
+fn packed(value: &[u8], tag: u32, algorithm: Algorithm) -> Result<State, StoreError> {
+    let records = value.get(HEAD_BYTES..).ok_or_else(garbled)?.chunks_exact(RECORD_BYTES);
+    for record in records {
+        let mut reader = Reader(record);
+        if reader.u32()? != tag {
+            continue;
+        }
+        let (a, b, c, e) = (reader.whole()?, reader.whole()?, reader.u32()?, reader.u32()?);
+        let bucket = Bucket { full_at: a, remainder: c, denominator: e };
+        return Ok(match algorithm {
+            Algorithm::FixedWindow => State::FixedWindow(FixedWindow { end: a, length: b, count: c }),
+            Algorithm::SlidingWindow => {
+                State::SlidingWindow(SlidingWindow { start: a, window: b, previous: c, current: e })
+            }
+            Algorithm::TokenBucket => State::TokenBucket(TokenBucket(bucket)),
+            Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket(bucket)),
+            Algorithm::SlidingLog | Algorithm::Concurrency => return Err(garbled()),
+        });
+    }
+    Ok(State::vacant(algorithm))
+}
+
+/// A log or leases, boiled down by the script to what decides.
+fn listed(reader: &mut Reader<'_>, algorithm: Algorithm) -> Result<State, StoreError> {
+    let (window, known_until) = (reader.whole()?, reader.whole()?);
+    let next = reader.u32()?;
+    let mut entries: SmallVec<[(u64, u32); 2]> = SmallVec::new();
+    for _ in 0..reader.u8()? {
+        entries.push((reader.whole()?, reader.u32()?));
+    }
+    match algorithm {
+        Algorithm::SlidingLog => {
+            Ok(State::SlidingLog(Box::new(SlidingLog { entries: entries.into_iter().collect(), window })))
+        }
+        Algorithm::Concurrency => {
+            let holder = |(until, units)| Holder { until, number: 0, units };
+            let holders = entries.into_iter().map(holder).collect();
+            Ok(State::Concurrency(Box::new(Concurrency { holders, next, known_until, lease: window })))
+        }
+        _ => Err(garbled()),
+    }
+}

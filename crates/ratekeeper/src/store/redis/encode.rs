@@ -1,0 +1,356 @@
+//! From a check to an item of a batch, and from items to a call of the script.
+//!
+//! The bytes are what `decide.lua` says at its head. An item is made by whoever
+//! asks, before the batch it travels in is known, so it names its keys by its
+//! own numbers; putting a batch together gives them the batch's.
+
+use std::collections::HashMap;
+
+use ratekeeper_core::{
+    Algorithm, CalendarUnit, Charge, Check, Emergency, Enforcement, Key, Quota, Receipt, Reservation,
+    Timestamp,
+};
+use smallvec::SmallVec;
+
+use super::layout::{CLASSES, Class, Layout};
+
+/// An item of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Item {
+    /// The names of its keys, one after the other.
+    names: Vec<u8>,
+    keys: SmallVec<[OwnKey; 4]>,
+    body: Vec<u8>,
+    /// Where in `body` a key is named by its own number, and that number.
+    references: SmallVec<[(u32, u16); 4]>,
+    /// What the script keeps beside an answer, and where that argument is named.
+    kept: Option<(u32, Vec<u8>)>,
+    /// How many charges its answer is about.
+    pub(super) charges: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OwnKey {
+    class: Class,
+    start: u32,
+    end: u32,
+}
+
+/// How a charge of an earlier check is changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// So many units are given back.
+    Refund(u32),
+    /// So many units more are charged, whether or not there is room.
+    TopUp(u32),
+}
+
+/// A counter in the words of the script.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) class: Class,
+    pub(super) name: &'a [u8],
+    pub(super) tag: u32,
+    pub(super) quota: Quota,
+}
+
+const SHADOW: u8 = 1;
+const OVERRIDABLE: u8 = 2;
+const LIFTED: u8 = 4;
+const BLOCKED: u8 = 8;
+const ON_CALENDAR: u8 = 16;
+/// The algorithm number of counters that Application Kit shares.
+const KIT: u8 = 7;
+
+/// The algorithm and the quota within its rule, in one word.
+pub(super) fn tag_of(key: Key<'_>, algorithm: Algorithm) -> u32 {
+    key.scope().tag() << 3 | algorithm as u32
+}
+
+fn algorithm_number(class: Class, quota: &Quota) -> u8 {
+    if class == Class::Kit { KIT } else { quota.algorithm() as u8 }
+}
+
+impl Item {
+    /// A check or a peek.
+    pub(super) fn check(layout: &Layout, check: &Check<'_>) -> Self {
+        let charges = check.charges();
+        let mut item = Self::sized(charges.len());
+        item.body.extend_from_slice(&[u8::from(check.is_peek()), charges.len() as u8]);
+        item.charges(layout, charges);
+        item
+    }
+
+    /// A check under an id, with what to keep beside its answer.
+    pub(super) fn once(
+        layout: &Layout,
+        check: &Check<'_>,
+        reservation: &Reservation<'_>,
+        kept: Vec<u8>,
+    ) -> Self {
+        let charges = check.charges();
+        let mut item = Self::sized(charges.len());
+        item.body.extend_from_slice(&[2, charges.len() as u8, u8::from(check.is_peek())]);
+        let id = item.key(Class::Text, |names| names.extend_from_slice(&layout.id(reservation.id())));
+        item.refer(id);
+        item.kept = Some((item.body.len() as u32, kept));
+        item.body.extend_from_slice(&[0, 0]);
+        item.number(micros(reservation.keep()));
+        item.number(reservation.held_for().map_or(-1.0, micros));
+        item.body.extend_from_slice(&check.digest().to_le_bytes());
+        item.charges(layout, charges);
+        item
+    }
+
+    /// Changes to charges of an earlier check; under an id, only if its
+    /// reservation is open still.
+    pub(super) fn adjust<'t>(
+        id: Option<(&[u8], u64)>,
+        changes: impl ExactSizeIterator<Item = (Target<'t>, Change, Receipt)>,
+    ) -> Self {
+        let mut item = Self::sized(changes.len());
+        item.body.extend_from_slice(&[3, changes.len() as u8]);
+        match id {
+            Some((id, _)) => {
+                let key = item.key(Class::Text, |names| names.extend_from_slice(id));
+                item.refer(key);
+            }
+            None => item.body.extend_from_slice(&[0, 0]),
+        }
+        item.body.extend_from_slice(&id.map_or(0, |(_, digest)| digest).to_le_bytes());
+        for (target, change, receipt) in changes {
+            let (kind, units) = match change {
+                Change::Refund(units) => (0, units),
+                Change::TopUp(units) => (1, units),
+            };
+            item.body.push(kind);
+            item.number(receipt.at as f64);
+            item.body.extend_from_slice(&receipt.detail.to_le_bytes());
+            let key = item.key(target.class, |names| names.extend_from_slice(target.name));
+            let flags = if target.quota.calendar_window().is_some() { ON_CALENDAR } else { 0 };
+            let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
+            item.terms(head, key, target.tag, units, &target.quota);
+            if flags > 0 {
+                item.extras([None, None], &target.quota);
+            }
+        }
+        item
+    }
+
+    /// Forgets a counter.
+    pub(super) fn reset(class: Class, name: &[u8], algorithm: Algorithm, tag: u32) -> Self {
+        let mut item = Self::sized(1);
+        let algorithm = if class == Class::Kit { KIT } else { algorithm as u8 };
+        item.body.extend_from_slice(&[4, algorithm]);
+        let key = item.key(class, |names| names.extend_from_slice(name));
+        item.refer(key);
+        item.body.extend_from_slice(&tag.to_le_bytes());
+        item
+    }
+
+    fn sized(charges: usize) -> Self {
+        Self {
+            names: Vec::with_capacity(32 * charges),
+            body: Vec::with_capacity(4 + 64 * charges),
+            charges,
+            ..Self::default()
+        }
+    }
+
+    fn charges(&mut self, layout: &Layout, charges: &[Charge<'_>]) {
+        let keys: SmallVec<[u16; 4]> = charges
+            .iter()
+            .map(|charge| {
+                let start = self.names.len();
+                let class = layout.counter(charge, &mut self.names);
+                self.intern(class, start)
+            })
+            .collect();
+        let mut index = 0;
+        while index < charges.len() {
+            // Neighbours on one key are the quotas of one rule: the script has
+            // a short way for them, unless the key turns up again elsewhere.
+            let run = keys[index..].iter().take_while(|key| **key == keys[index]).count();
+            let apart = keys.iter().filter(|key| **key == keys[index]).count() > run;
+            for place in 0..run {
+                let shape = if apart { (0, 0) } else { (place as u8, run as u8) };
+                self.charge(layout, &charges[index + place], keys[index + place], shape);
+            }
+            index += run;
+        }
+    }
+
+    fn charge(&mut self, layout: &Layout, charge: &Charge<'_>, key: u16, (place, size): (u8, u8)) {
+        let quota = charge.quota();
+        let mut flags = 0;
+        if charge.enforced() == Enforcement::Shadow {
+            flags |= SHADOW;
+        }
+        flags |= match charge.switched() {
+            Emergency::Off => 0,
+            Emergency::Lift => LIFTED,
+            Emergency::Block => BLOCKED,
+        };
+        if quota.calendar_window().is_some() {
+            flags |= ON_CALENDAR;
+        }
+        let scope = charge.override_scope();
+        if scope.is_some() {
+            flags |= OVERRIDABLE;
+        }
+        let class = self.keys[usize::from(key)].class;
+        let head = [algorithm_number(class, quota), flags, place, size];
+        self.terms(head, key, tag_of(charge.key(), quota.algorithm()), charge.units(), quota);
+        if flags > SHADOW {
+            let mut overrides = [None; 2];
+            if let Some(scope) = scope {
+                let project = scope.project_id().map(|_| scope);
+                for (key, scope) in overrides.iter_mut().zip([project, Some(scope.without_project())]) {
+                    *key = scope
+                        .map(|scope| self.key(Class::Override, |names| layout.override_of(scope, names)));
+                }
+            }
+            self.extras(overrides, quota);
+        }
+    }
+
+    /// What every charge has.
+    fn terms(&mut self, head: [u8; 4], key: u16, tag: u32, cost: u32, quota: &Quota) {
+        self.body.extend_from_slice(&head);
+        self.refer(key);
+        for word in [tag, cost, quota.limit()] {
+            self.body.extend_from_slice(&word.to_le_bytes());
+        }
+        self.number(quota.window_micros() as f64);
+        let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let spans = if is_bucket { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
+        for (micros, rest) in spans {
+            self.number(micros as f64);
+            self.body.extend_from_slice(&rest.to_le_bytes());
+        }
+    }
+
+    /// What only some charges have.
+    fn extras(&mut self, overrides: [Option<u16>; 2], quota: &Quota) {
+        for key in overrides {
+            match key {
+                Some(key) => self.refer(key),
+                None => self.body.extend_from_slice(&[0, 0]),
+            }
+        }
+        let is_leaky = quota.algorithm() == Algorithm::LeakyBucket;
+        let extra = if is_leaky { quota.queue() } else { quota.capacity() };
+        self.body.extend_from_slice(&extra.to_le_bytes());
+        let (unit, offset) = quota.calendar_window().map_or((0, 0), |calendar| {
+            let unit = match calendar.unit() {
+                CalendarUnit::Minute => 1,
+                CalendarUnit::Hour => 2,
+                CalendarUnit::Day => 3,
+                CalendarUnit::Week => 4,
+                CalendarUnit::Month => 5,
+            };
+            (unit, calendar.offset_minutes())
+        });
+        self.body.push(unit);
+        self.body.extend_from_slice(&offset.to_le_bytes());
+    }
+
+    fn number(&mut self, number: f64) {
+        self.body.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// A key by its own number: the one there is, or a new one.
+    fn key(&mut self, class: Class, write: impl FnOnce(&mut Vec<u8>)) -> u16 {
+        let start = self.names.len();
+        write(&mut self.names);
+        self.intern(class, start)
+    }
+
+    /// The number of the key whose name begins at `start`.
+    fn intern(&mut self, class: Class, start: usize) -> u16 {
+        let (known, name) = self.names.split_at(start);
+        let same = |key: &OwnKey| known[key.start as usize..key.end as usize] == *name;
+        if let Some(index) = self.keys.iter().position(same) {
+            self.names.truncate(start);
+            return index as u16;
+        }
+        self.keys.push(OwnKey { class, start: start as u32, end: self.names.len() as u32 });
+        (self.keys.len() - 1) as u16
+    }
+
+    fn refer(&mut self, key: u16) {
+        self.references.push((self.body.len() as u32, key));
+        self.body.extend_from_slice(&[0, 0]);
+    }
+
+    fn name(&self, key: &OwnKey) -> &[u8] {
+        &self.names[key.start as usize..key.end as usize]
+    }
+
+    /// How many keys it has.
+    pub(super) fn key_count(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+fn micros(length: std::time::Duration) -> f64 {
+    length.as_micros() as f64
+}
+
+/// A call of the script: its keys in order, then its arguments.
+#[derive(Debug)]
+pub(super) struct Call<'i> {
+    pub(super) keys: Vec<&'i [u8]>,
+    pub(super) batch: Vec<u8>,
+    pub(super) kept: Vec<&'i [u8]>,
+}
+
+/// Puts items together. `now` is what to judge them at, if not the server's
+/// time.
+pub(super) fn call<'i>(items: &'i [&'i Item], now: Option<Timestamp>) -> Call<'i> {
+    let mut by_class: [Vec<&'i [u8]>; CLASSES] = std::array::from_fn(|_| Vec::new());
+    let mut known: HashMap<&'i [u8], u16> = HashMap::new();
+    // Numbers within the class first: where a class begins is known at the end.
+    let mut numbers: Vec<u16> = Vec::with_capacity(items.len() * 2);
+    for item in items {
+        for key in &item.keys {
+            let (name, class) = (item.name(key), &mut by_class[key.class as usize]);
+            let number = *known.entry(name).or_insert_with(|| {
+                class.push(name);
+                class.len() as u16
+            });
+            numbers.push(number);
+        }
+    }
+    let mut begins = [0u16; CLASSES];
+    for class in 1..CLASSES {
+        begins[class] = begins[class - 1] + by_class[class - 1].len() as u16;
+    }
+    let size = items.iter().map(|item| item.body.len()).sum::<usize>();
+    let mut batch = Vec::with_capacity(24 + size);
+    let now = now.map_or(-1.0, |now| now.as_micros() as f64);
+    batch.extend_from_slice(&now.to_le_bytes());
+    batch.extend_from_slice(&(items.len() as u16).to_le_bytes());
+    for class in &by_class {
+        batch.extend_from_slice(&(class.len() as u16).to_le_bytes());
+    }
+    let (mut kept, mut first) = (Vec::new(), 0);
+    for item in items {
+        let start = batch.len();
+        batch.extend_from_slice(&item.body);
+        let mut patch = |offset: u32, number: u16| {
+            let at = start + offset as usize;
+            batch[at..at + 2].copy_from_slice(&number.to_le_bytes());
+        };
+        for (offset, key) in &item.references {
+            let class = item.keys[usize::from(*key)].class;
+            patch(*offset, begins[class as usize] + numbers[first + usize::from(*key)]);
+        }
+        if let Some((offset, value)) = &item.kept {
+            kept.push(value.as_slice());
+            patch(*offset, kept.len() as u16 + 1);
+        }
+        first += item.keys.len();
+    }
+    Call { keys: by_class.concat(), batch, kept }
+}

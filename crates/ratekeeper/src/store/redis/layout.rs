@@ -1,0 +1,296 @@
+//! Where things are kept: the names of keys.
+//!
+//! | key | what | type |
+//! |---|---|---|
+//! | `rk:c:RULE:SUBJECT` | all quotas of a rule for one subject, packed | string |
+//! | `rk:l:RULE:QUOTA:SUBJECT` | a sliding log | list |
+//! | `rk:h:RULE:QUOTA:SUBJECT` | holders of a concurrency limit | list |
+//! | `rk:i:ID` | an idempotency id or a reservation | string |
+//! | `rk:control` | switches for all instances | hash |
+//! | `ratelimit:ENDPOINT:ORG:PROJECT` | a fixed window, as Application Kit keeps it | string |
+//! | `ratelimit_override:ENDPOINT:ORG:PROJECT` | an override, as Application Kit keeps it | hash |
+//! | `ratelimit_org_override:ENDPOINT:ORG` | the same for an organisation | hash |
+//!
+//! A prefix may stand before all of them. No value from a request can name its
+//! way into another's key: in ours, only the last part may hold colons, and in
+//! Application Kit's, which are read from the right, only the first. What could
+//! be taken for a hash tag or does not print is escaped.
+
+use ratekeeper_core::{Algorithm, Charge, Key, Name, OverrideScope};
+
+/// What a key holds; the script is told how many of each there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// Packed counters, or the record of an id.
+    Text,
+    /// A counter that Application Kit shares.
+    Kit,
+    /// A log, or leases.
+    List,
+    /// An override.
+    Override,
+}
+
+/// How many classes there are.
+pub(super) const CLASSES: usize = 4;
+
+/// The names of keys under one prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    prefix: Box<str>,
+}
+
+impl Layout {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    /// Writes the key of a charge's counter and says what it holds.
+    pub(super) fn counter(&self, charge: &Charge<'_>, into: &mut Vec<u8>) -> Class {
+        if let Some(scope) = shared_with_kit(charge) {
+            self.kit_counter(scope, into);
+            return Class::Kit;
+        }
+        self.own_counter(charge.key(), charge.quota().algorithm(), into)
+    }
+
+    /// Writes the key of a counter in our own layout.
+    pub(super) fn own_counter(&self, key: Key<'_>, algorithm: Algorithm, into: &mut Vec<u8>) -> Class {
+        into.extend_from_slice(self.prefix.as_bytes());
+        let (kind, class): (&[u8], _) = match algorithm {
+            Algorithm::SlidingLog => (b"rk:l:", Class::List),
+            Algorithm::Concurrency => (b"rk:h:", Class::List),
+            _ => (b"rk:c:", Class::Text),
+        };
+        into.extend_from_slice(kind);
+        let (scope, rule) = (key.scope(), key.scope().rule());
+        escape(rule.as_str().as_bytes(), true, into);
+        if class == Class::List {
+            into.push(b':');
+            escape(quota_part(scope, rule).as_bytes(), true, into);
+        }
+        into.push(b':');
+        escape(key.subject(), false, into);
+        class
+    }
+
+    /// The key of an id.
+    pub(super) fn id(&self, id: &[u8]) -> Vec<u8> {
+        let mut key = format!("{}rk:i:", self.prefix).into_bytes();
+        escape(id, false, &mut key);
+        key
+    }
+
+    /// The key of the switches.
+    pub(super) fn control(&self) -> String {
+        format!("{}rk:control", self.prefix)
+    }
+
+    fn kit_counter(&self, scope: OverrideScope<'_>, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.prefix.as_bytes());
+        into.extend_from_slice(b"ratelimit:");
+        scope_parts(scope, into);
+    }
+
+    /// The counters of Application Kit that `key` may stand for, if its subject
+    /// reads like one: whoever has only the key cannot know.
+    pub(super) fn kit_counter_of(&self, key: Key<'_>) -> Option<Vec<u8>> {
+        let subject = std::str::from_utf8(key.subject()).ok()?;
+        let (rest, project) = subject.rsplit_once(':')?;
+        let (endpoint, organisation) = rest.rsplit_once(':')?;
+        if endpoint.is_empty() || !is_integer(organisation) || !is_integer(project) {
+            return None;
+        }
+        let mut name = Vec::new();
+        self.kit_counter(OverrideScope::project(endpoint, organisation, project).ok()?, &mut name);
+        Some(name)
+    }
+
+    /// Writes the key of an override.
+    pub(super) fn override_of(&self, scope: OverrideScope<'_>, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.prefix.as_bytes());
+        into.extend_from_slice(override_kind(scope.project_id().is_some()));
+        scope_parts(scope, into);
+    }
+
+    /// A pattern for SCAN that finds the overrides of a project, or with `None`
+    /// of an organisation itself; also others, so look at what comes.
+    pub(super) fn override_pattern(&self, organisation: &str, project: Option<&str>) -> Vec<u8> {
+        let mut pattern = Vec::new();
+        glob_escape(self.prefix.as_bytes(), &mut pattern);
+        pattern.extend_from_slice(override_kind(project.is_some()));
+        pattern.push(b'*');
+        for part in std::iter::once(organisation).chain(project) {
+            pattern.push(b':');
+            let mut escaped = Vec::new();
+            escape(part.as_bytes(), true, &mut escaped);
+            glob_escape(&escaped, &mut pattern);
+        }
+        pattern
+    }
+
+    /// The endpoint of an override's key, if it belongs to this project (or
+    /// organisation). Read from the right: endpoints may hold colons.
+    pub(super) fn endpoint_of(
+        &self,
+        key: &[u8],
+        organisation: &str,
+        project: Option<&str>,
+    ) -> Option<String> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?;
+        let mut rest = rest.strip_prefix(override_kind(project.is_some()))?;
+        for part in project.into_iter().chain(std::iter::once(organisation)) {
+            let mut escaped = vec![b':'];
+            escape(part.as_bytes(), true, &mut escaped);
+            rest = rest.strip_suffix(escaped.as_slice())?;
+        }
+        String::from_utf8(rest.to_vec()).ok().filter(|endpoint| !endpoint.is_empty())
+    }
+}
+
+const fn override_kind(of_project: bool) -> &'static [u8] {
+    if of_project { b"ratelimit_override:" } else { b"ratelimit_org_override:" }
+}
+
+fn scope_parts(scope: OverrideScope<'_>, into: &mut Vec<u8>) {
+    into.extend_from_slice(scope.endpoint().as_bytes());
+    for part in std::iter::once(scope.organisation_id()).chain(scope.project_id()) {
+        into.push(b':');
+        escape(part.as_bytes(), true, into);
+    }
+}
+
+/// Whether Application Kit would count this charge too: a fixed window whose
+/// subject is its override scope's own, with numbers for organisation and
+/// project.
+fn shared_with_kit<'a>(charge: &Charge<'a>) -> Option<OverrideScope<'a>> {
+    let scope = charge.override_scope()?;
+    let (organisation, project) = (scope.organisation_id(), scope.project_id()?);
+    let quota = charge.quota();
+    let fixed = quota.algorithm() == Algorithm::FixedWindow && quota.calendar_window().is_none();
+    let own = charge.key().subject().strip_prefix(scope.endpoint().as_bytes()).is_some_and(|rest| {
+        let rest = rest.strip_prefix(b":").and_then(|rest| rest.strip_prefix(organisation.as_bytes()));
+        rest.and_then(|rest| rest.strip_prefix(b":")) == Some(project.as_bytes())
+    });
+    (fixed && own && is_integer(organisation) && is_integer(project)).then_some(scope)
+}
+
+fn is_integer(text: &str) -> bool {
+    let canonical = text == "0" || !text.starts_with('0');
+    (1..=19).contains(&text.len()) && canonical && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What a quota's name has beyond its rule's: `rpm` of `api.rpm`.
+fn quota_part(scope: Name, rule: Name) -> &'static str {
+    scope.as_str()[rule.as_str().len()..].trim_start_matches('.')
+}
+
+/// Copies `text`, with `%XX` for what does not print, could be taken for a hash
+/// tag or an escape, or (with `colons`) for the end of a part.
+fn escape(text: &[u8], colons: bool, into: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in text {
+        let plain = matches!(byte, b'!'..=b'~') && !matches!(byte, b'%' | b'{' | b'}');
+        if plain && !(colons && byte == b':') {
+            into.push(byte);
+        } else {
+            into.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+fn glob_escape(text: &[u8], into: &mut Vec<u8>) {
+    for &byte in text {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^') {
+            into.push(b'\\');
+        }
+        into.push(byte);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratekeeper_core::Quota;
+
+    fn key_of(charge: &Charge<'_>) -> (Class, String) {
+        let mut key = Vec::new();
+        let class = Layout::new("").counter(charge, &mut key);
+        (class, String::from_utf8(key).unwrap())
+    }
+
+    #[test]
+    fn the_quotas_of_a_rule_share_a_key_unless_they_keep_lists() {
+        let rule = Name::new("api").unwrap();
+        let cases = [
+            ("10/s", "rk:c:api:user:42"),
+            ("10/s sliding_log", "rk:l:api:rps:user:42"),
+            ("10/s concurrency", "rk:h:api:rps:user:42"),
+        ];
+        for (text, expected) in cases {
+            let quota: Quota = text.parse().unwrap();
+            let key = Key::new(Name::joined(rule, "rps").unwrap(), "user:42").unwrap();
+            assert_eq!(key_of(&Charge::new(key, &quota)).1, expected);
+        }
+    }
+
+    #[test]
+    fn no_subject_can_imitate_another_key() {
+        let quota: Quota = "10/s".parse().unwrap();
+        let mut keys = std::collections::HashSet::new();
+        let subjects: [&[u8]; 9] =
+            [b"a", b"a:b", b"a%3Ab", b"{a}", b"%7Ba%7D", b"a b", b"a\n", b"\xff", b"b:{a}"];
+        for rule in ["r", "r:a", "r%3Aa", "r{x}"] {
+            for subject in subjects {
+                let key = Key::new(Name::new(rule).unwrap(), subject).unwrap();
+                let (_, key) = key_of(&Charge::new(key, &quota));
+                assert!(key.bytes().all(|byte| byte.is_ascii_graphic()), "{key}");
+                assert!(!key.contains(['{', '}']), "{key} has a hash tag");
+                assert!(keys.insert(key.clone()), "{key} stands for two");
+            }
+        }
+        let list: Quota = "10/s sliding_log".parse().unwrap();
+        for (rule, quota_name, subject) in [("r", "q", "s"), ("r", "q:s", "s"), ("r:q", "s", "s")] {
+            let name = Name::joined(Name::new(rule).unwrap(), quota_name).unwrap();
+            assert!(keys.insert(key_of(&Charge::new(Key::new(name, subject).unwrap(), &list)).1));
+        }
+    }
+
+    #[test]
+    fn a_project_on_a_route_is_counted_as_application_kit_does() {
+        let quota: Quota = "10/60s fixed_window".parse().unwrap();
+        let name = Name::new("search").unwrap();
+        let class = |scope: OverrideScope<'_>, subject: &str, quota: &Quota| {
+            key_of(&Charge::new(Key::new(name, subject).unwrap(), quota).overridable(scope))
+        };
+        let scope = OverrideScope::project("/a:b/{id}/elements", "7", "42").unwrap();
+        let own = "/a:b/{id}/elements:7:42";
+        assert_eq!(class(scope, own, &quota), (Class::Kit, format!("ratelimit:{own}")));
+        assert_eq!(class(scope, "/a:b/{id}/elements:7:43", &quota).0, Class::Text);
+        let bucket: Quota = "10/60s".parse().unwrap();
+        assert_eq!(class(scope, own, &bucket).0, Class::Text);
+        let words = OverrideScope::project("/a", "acme", "42").unwrap();
+        assert_eq!(class(words, "/a:acme:42", &quota).0, Class::Text);
+        for odd in ["007", "", "-1", "99999999999999999999"] {
+            assert!(!is_integer(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn overrides_are_read_from_the_right() {
+        let layout = Layout::new("app:");
+        let cases = [("/a:b", "1", Some("2")), ("/a", "1", None), ("/a", "x:y", Some("%{z}*"))];
+        for (endpoint, organisation, project) in cases {
+            let scope = match project {
+                Some(project) => OverrideScope::project(endpoint, organisation, project).unwrap(),
+                None => OverrideScope::organisation(endpoint, organisation).unwrap(),
+            };
+            let mut key = Vec::new();
+            layout.override_of(scope, &mut key);
+            assert_eq!(layout.endpoint_of(&key, organisation, project).as_deref(), Some(endpoint));
+            assert_eq!(layout.endpoint_of(&key, "other", project), None);
+        }
+        let pattern = layout.override_pattern("1", Some("*"));
+        assert_eq!(String::from_utf8(pattern).unwrap(), "app:ratelimit_override:*:1:\\*");
+    }
+}

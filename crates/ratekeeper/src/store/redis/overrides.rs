@@ -1,0 +1,197 @@
+//! Overrides as Application Kit keeps them: a hash each, found with SCAN.
+//!
+//! Fields: `max_requests` and `expiry` (whole seconds) are Application Kit's;
+//! `window_ms` stands beside a window that is not of whole seconds, `expires_at`
+//! is when the override ends in microseconds, `reason` and `author` are notes.
+//! The key's time to live ends with the override.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use ::redis::{Cmd, FromRedisValue, Pipeline, Value, from_redis_value};
+use ratekeeper_core::{Override, OverrideScope, Timestamp};
+
+use super::answer::garbled;
+use super::{Inner, RedisStore};
+use crate::store::{Overrides, StoreError, StoreErrorKind, StoreFuture};
+
+/// Keys one SCAN step looks at.
+const SCAN_COUNT: usize = 1_000;
+/// Overrides one listing returns at most.
+pub const LISTED_MAX: usize = 100_000;
+
+impl Inner {
+    async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
+        let link = self.lane().link();
+        let value = link.send(|mut link| async move { link.send_packed_command(&command).await }).await?;
+        from_redis_value(value).map_err(|_| garbled())
+    }
+
+    /// All or nothing: MULTI and EXEC.
+    async fn transact(&self, mut pipeline: Pipeline) -> Result<(), StoreError> {
+        pipeline.atomic();
+        let link = self.lane().link();
+        let commands = pipeline.len();
+        let send = |mut link: ::redis::aio::MultiplexedConnection| async move {
+            let answers = link.send_packed_commands(&pipeline, commands + 1, 1).await?;
+            Ok(Value::Array(answers))
+        };
+        link.send(send).await.map(|_| ())
+    }
+
+    fn override_key(&self, scope: OverrideScope<'_>) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.layout.override_of(scope, &mut key);
+        key
+    }
+
+    async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        to.validate()?;
+        let key = self.override_key(scope);
+        let mut pipeline = Pipeline::new();
+        pipeline.del(&key);
+        let now = self.lane().now();
+        let left = to.expires_at.map(|end| end.as_micros().saturating_sub(now.as_micros()));
+        pipeline.hset_multiple(&key, &fields(&to));
+        if let Some(left) = left {
+            let millis = left.div_ceil(1_000).max(self.ttl_millis_min);
+            pipeline.pexpire(&key, i64::try_from(millis).unwrap_or(i64::MAX));
+        }
+        self.transact(pipeline).await
+    }
+
+    async fn override_at(&self, key: &[u8]) -> Result<Option<Override>, StoreError> {
+        let fields: HashMap<String, String> = self.send(Cmd::hgetall(key)).await?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let mut found = read(&fields)?;
+        if found.expires_at.is_none() {
+            let left: i64 = self.send(Cmd::pttl(key)).await?;
+            let left = u64::try_from(left).ok().map(Duration::from_millis);
+            found.expires_at = left.map(|left| self.lane().now().after(left));
+        }
+        Ok(Some(found).filter(|found| found.is_live(self.lane().now())))
+    }
+
+    async fn keys_of(
+        &self,
+        organisation: &str,
+        project: Option<&str>,
+    ) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        let pattern = self.layout.override_pattern(organisation, project);
+        let mut keys = BTreeMap::new();
+        let mut cursor = 0u64;
+        loop {
+            let mut scan = ::redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            let (next, found): (u64, Vec<Vec<u8>>) = self.send(scan).await?;
+            for key in found {
+                if let Some(endpoint) = self.layout.endpoint_of(&key, organisation, project) {
+                    keys.insert(endpoint, key);
+                }
+            }
+            if keys.len() > LISTED_MAX {
+                return Err(StoreError::capacity(format!("more than {LISTED_MAX} overrides")));
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(keys);
+            }
+        }
+    }
+
+    async fn list(
+        &self,
+        organisation: &str,
+        project: Option<&str>,
+    ) -> Result<Vec<(String, Override)>, StoreError> {
+        let mut list = Vec::new();
+        for (endpoint, key) in self.keys_of(organisation, project).await? {
+            if let Some(found) = self.override_at(&key).await? {
+                list.push((endpoint, found));
+            }
+        }
+        Ok(list)
+    }
+
+    async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let is_live = self.override_at(key).await.map_or(true, |found| found.is_some());
+        let deleted: usize = self.send(Cmd::del(key)).await?;
+        Ok(deleted > 0 && is_live)
+    }
+
+    async fn clear(&self, organisation: &str, project: Option<&str>) -> Result<usize, StoreError> {
+        let mut cleared = 0;
+        for key in self.keys_of(organisation, project).await?.values() {
+            cleared += usize::from(self.delete(key).await?);
+        }
+        Ok(cleared)
+    }
+}
+
+fn fields(to: &Override) -> Vec<(&'static str, String)> {
+    let mut fields = vec![("max_requests", to.limit.to_string())];
+    if let Some(window) = to.window {
+        let millis = window.as_millis();
+        fields.push(("expiry", millis.div_ceil(1_000).to_string()));
+        if millis % 1_000 != 0 {
+            fields.push(("window_ms", millis.to_string()));
+        }
+    }
+    if let Some(end) = to.expires_at {
+        fields.push(("expires_at", end.as_micros().to_string()));
+    }
+    for (name, note) in [("reason", &to.reason), ("author", &to.author)] {
+        if !note.is_empty() {
+            fields.push((name, note.clone()));
+        }
+    }
+    fields
+}
+
+fn read(fields: &HashMap<String, String>) -> Result<Override, StoreError> {
+    let number = |name: &str| -> Result<Option<u64>, StoreError> {
+        let Some(text) = fields.get(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            let message = format!("an override has {name} = {text:?} where a whole number should be");
+            StoreError::new(StoreErrorKind::Unreadable, message)
+        })
+    };
+    let limit = number("max_requests")?
+        .ok_or_else(|| StoreError::new(StoreErrorKind::Unreadable, "an override has no max_requests"))?;
+    let seconds = number("expiry")?.map(Duration::from_secs);
+    Ok(Override {
+        limit,
+        window: number("window_ms")?.map(Duration::from_millis).or(seconds),
+        expires_at: number("expires_at")?.map(Timestamp::from_micros),
+        reason: fields.get("reason").cloned().unwrap_or_default(),
+        author: fields.get("author").cloned().unwrap_or_default(),
+    })
+}
+
+impl Overrides for RedisStore {
+    fn set<'a>(&'a self, scope: OverrideScope<'a>, to: Override) -> StoreFuture<'a, ()> {
+        StoreFuture::pending(self.inner.set_override(scope, to))
+    }
+
+    fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>> {
+        StoreFuture::pending(async move { self.inner.override_at(&self.inner.override_key(scope)).await })
+    }
+
+    fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool> {
+        StoreFuture::pending(async move { self.inner.delete(&self.inner.override_key(scope)).await })
+    }
+
+    fn list<'a>(
+        &'a self,
+        organisation: &'a str,
+        project: Option<&'a str>,
+    ) -> StoreFuture<'a, Vec<(String, Override)>> {
+        StoreFuture::pending(self.inner.list(organisation, project))
+    }
+
+    fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {
+        StoreFuture::pending(self.inner.clear(organisation, project))
+    }
+}

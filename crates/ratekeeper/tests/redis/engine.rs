@@ -1,0 +1,97 @@
+//! The Redis store as an engine of the test kit, at an instant the test sets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ratekeeper::{
+    Algorithm, Check, Decision, Key, ManualClock, Override, OverrideScope, RedisStore, RedisStoreBuilder,
+    Reservation, Settled, Store, StoreError, StoreFuture, Timestamp,
+};
+use ratekeeper_testkit::Engine;
+use tokio::runtime::Runtime;
+
+/// Long enough for a machine that does other things as well: what is tested
+/// here is the answer, not when it comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct RedisEngine {
+    store: RedisStore,
+    clock: ManualClock,
+    runtime: Arc<Runtime>,
+}
+
+pub(crate) fn runtime() -> Arc<Runtime> {
+    Arc::new(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap())
+}
+
+/// A prefix no other store of this process has.
+pub(crate) fn fresh_prefix() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("t{}:", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl RedisEngine {
+    /// A store of its own on the server at `url`.
+    pub(crate) fn new(url: &str, runtime: &Arc<Runtime>) -> Self {
+        Self::with(RedisStore::builder(url), runtime)
+    }
+
+    pub(crate) fn with(builder: RedisStoreBuilder, runtime: &Arc<Runtime>) -> Self {
+        let clock = ManualClock::default();
+        let _inside = runtime.enter();
+        let builder = builder.clock(Arc::new(clock.clone())).prefix(&fresh_prefix()).deadline(PATIENCE);
+        let store = builder.build().unwrap();
+        // Once connected, calls go out in the order they were made.
+        runtime.block_on(store.ping()).unwrap();
+        Self { store, clock, runtime: Arc::clone(runtime) }
+    }
+
+    fn wait<T>(&self, answer: StoreFuture<'_, T>) -> Result<T, String> {
+        self.runtime.block_on(answer).map_err(|error| text(&error))
+    }
+}
+
+fn text(error: &StoreError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl Engine for RedisEngine {
+    fn set_now(&mut self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    fn check(&mut self, check: &Check<'_>) -> Result<Decision, String> {
+        self.wait(self.store.check(check))
+    }
+
+    /// All are asked for before the first is answered, so they travel together.
+    fn check_all(&mut self, checks: &[Check<'_>]) -> Vec<Result<Decision, String>> {
+        let asked: Vec<_> = checks.iter().map(|check| self.store.check(check)).collect();
+        let answers = self.runtime.block_on(futures_util::future::join_all(asked));
+        answers.into_iter().map(|answer| answer.map_err(|error| text(&error))).collect()
+    }
+
+    fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String> {
+        self.wait(self.store.reserve(check, reservation))
+    }
+
+    fn settle(&mut self, id: &[u8], actual: Option<u32>) -> Result<Settled, String> {
+        self.wait(self.store.settle(id, actual))
+    }
+
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String> {
+        self.wait(self.store.refund(check, decision, units))
+    }
+
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {
+        self.wait(self.store.reset(key, algorithm)).map(|_| ())
+    }
+
+    fn set_override(&mut self, scope: OverrideScope<'_>, to: Option<Override>) -> Result<(), String> {
+        match to {
+            Some(to) => self.wait(self.store.overrides().set(scope, to)),
+            None => self.wait(self.store.overrides().delete(scope)).map(|_| ()),
+        }
+    }
+}
