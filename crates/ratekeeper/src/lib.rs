@@ -31,9 +31,9 @@ mod limiter;
 pub mod store;
 
 pub use clock::SystemClock;
-pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, Rule};
+pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Outages, Owner, Rule};
 pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};
 #[cfg(feature = "redis")]
-pub use store::redis::{BreakerPolicy, BreakerState, RedisStore, RedisStoreBuilder};
-pub use store::{Overrides, Store, StoreError, StoreErrorKind, StoreFuture};
+pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
+pub use store::{BreakerState, Health, Overrides, Store, StoreError, StoreErrorKind, StoreFuture};

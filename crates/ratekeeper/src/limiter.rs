@@ -5,21 +5,26 @@ mod rule;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Origin, Outcome,
-    OverrideScope, Reservation, Settled, Verdict,
+    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Name, Origin,
+    Outcome, OverrideScope, Quota, Reservation, Settled, Verdict,
 };
 use smallvec::SmallVec;
 
 use self::rule::Compiled;
 pub use self::rule::{BuildError, OnOutage, Owner, Rule};
+use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 
 /// Rules that apply to a request without allocating.
 const INLINE: usize = 4;
+/// Keys a process counts for itself while the store is away.
+const LOCAL_KEYS_MAX: usize = 1_000_000;
 /// How often to look whether a holder has come back.
 const RELEASE_POLL: Duration = Duration::from_millis(20);
 /// Waiting is lengthened by up to this share of itself, so that those who were
@@ -52,6 +57,27 @@ const JITTER: f64 = 0.1;
 pub struct Limiter<R: ?Sized> {
     store: Arc<dyn Store>,
     rules: Box<[Compiled<R>]>,
+    /// Counts while the store cannot, for rules that want it.
+    local: MemoryStore,
+    outages: OutageCounters,
+}
+
+/// How many requests were decided without the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outages {
+    /// They went on, uncounted.
+    pub allowed: u64,
+    /// They were denied.
+    pub denied: u64,
+    /// This process decided with its own share.
+    pub local: u64,
+}
+
+#[derive(Debug, Default)]
+struct OutageCounters {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    local: AtomicU64,
 }
 
 /// Collects the rules of a [`Limiter`].
@@ -59,9 +85,17 @@ pub struct Limiter<R: ?Sized> {
 pub struct LimiterBuilder<R: ?Sized> {
     store: Arc<dyn Store>,
     rules: Vec<Rule<R>>,
+    instances: u32,
 }
 
 impl<R: ?Sized> LimiterBuilder<R> {
+    /// How many processes share the limits. While the store is away, rules with
+    /// [`OnOutage::Local`] give this process that fraction of their quotas.
+    #[must_use]
+    pub fn instances(self, instances: NonZeroU32) -> Self {
+        Self { instances: instances.get(), ..self }
+    }
+
     /// Adds a rule.
     #[must_use]
     pub fn rule(mut self, rule: Rule<R>) -> Self {
@@ -77,7 +111,7 @@ impl<R: ?Sized> LimiterBuilder<R> {
         let mut rules: Vec<Compiled<R>> = Vec::with_capacity(self.rules.len());
         let mut names: HashSet<&'static str> = HashSet::new();
         for rule in self.rules {
-            let compiled = rule.compile()?;
+            let compiled = rule.compile(self.instances)?;
             let wrong = |got: String, expected: String| BuildError {
                 rule: compiled.name.to_string(),
                 source: InvalidInput::new(Field::Name, got, expected),
@@ -98,7 +132,8 @@ impl<R: ?Sized> LimiterBuilder<R> {
             }
             rules.push(compiled);
         }
-        Ok(Limiter { store: self.store, rules: rules.into() })
+        let local = MemoryStore::with_max_keys(LOCAL_KEYS_MAX);
+        Ok(Limiter { store: self.store, rules: rules.into(), local, outages: OutageCounters::default() })
     }
 }
 
@@ -110,13 +145,21 @@ impl<R: ?Sized> Limiter<R> {
 
     /// A limiter on a store that others use as well.
     pub fn builder_on(store: Arc<dyn Store>) -> LimiterBuilder<R> {
-        LimiterBuilder { store, rules: Vec::new() }
+        LimiterBuilder { store, rules: Vec::new(), instances: 1 }
     }
 
     /// The store, for its overrides and its clock.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// How many requests were decided without the store so far.
+    #[must_use]
+    pub fn outages(&self) -> Outages {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let OutageCounters { allowed, denied, local } = &self.outages;
+        Outages { allowed: read(allowed), denied: read(denied), local: read(local) }
     }
 
     /// Judges a request and charges it one unit.
@@ -137,13 +180,14 @@ impl<R: ?Sized> Limiter<R> {
     /// As [`Limiter::check`]; also if the cost is beyond 10^9.
     pub async fn check_cost(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
         let mut decision = Decision::default();
-        if let Some(answer) = self.at_once(request, cost, &mut decision) {
-            return answer.map(|()| decision);
-        }
         let applied = self.apply(request);
         let charges = applied.charges(cost)?;
         let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        self.answer(&applied, self.store.check(&check).await)
+        let outcome = match self.store.try_check(&check, &mut decision) {
+            Some(outcome) => outcome.map(|()| decision),
+            None => self.store.check(&check).await,
+        };
+        self.answer(&applied, cost, outcome)
     }
 
     /// [`Limiter::check`] for stores that need no I/O, outside of async code.
@@ -182,7 +226,7 @@ impl<R: ?Sized> Limiter<R> {
             return Some(Ok(()));
         };
         Some(self.store.try_check(&check, decision)?.or_else(|error| {
-            *decision = self.outage(&applied, error)?;
+            *decision = self.outage(&applied, cost, error)?;
             Ok(())
         }))
     }
@@ -195,7 +239,7 @@ impl<R: ?Sized> Limiter<R> {
         let applied = self.apply(request);
         let charges = applied.charges(1)?;
         let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        self.answer(&applied, self.store.check(&check.peek()).await)
+        self.answer(&applied, 0, self.store.check(&check.peek()).await)
     }
 
     /// One sentence on what a request would meet now, and a line for every
@@ -254,7 +298,7 @@ impl<R: ?Sized> Limiter<R> {
         let applied = self.apply(request);
         let charges = applied.charges(estimate)?;
         let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        self.answer(&applied, self.store.reserve(&check, &reservation).await)
+        self.answer(&applied, estimate, self.store.reserve(&check, &reservation).await)
     }
 
     /// Makes a reservation's charge the `actual` amount. What is above the
@@ -343,24 +387,46 @@ impl<R: ?Sized> Limiter<R> {
     fn answer(
         &self,
         applied: &Applied<'_, R>,
+        cost: u64,
         result: Result<Decision, StoreError>,
     ) -> Result<Decision, InvalidInput> {
-        result.or_else(|error| self.outage(applied, error))
+        result.or_else(|error| self.outage(applied, cost, error))
     }
 
     /// What the rules say to a store that could not answer: one that denies is
-    /// enough. A call that no store could answer is the caller's error.
+    /// enough, then those that count for themselves decide. A call that no store
+    /// could answer is the caller's error.
     #[cold]
-    fn outage(&self, applied: &Applied<'_, R>, error: StoreError) -> Result<Decision, InvalidInput> {
+    fn outage(
+        &self,
+        applied: &Applied<'_, R>,
+        cost: u64,
+        error: StoreError,
+    ) -> Result<Decision, InvalidInput> {
         if let Some(input) = error.into_input() {
             return Err(input);
         }
-        let strictest = applied.0.iter().map(|applied| applied.rule.on_outage).max();
-        let outcome = match strictest.unwrap_or_default() {
-            OnOutage::Allow => Outcome::Allow,
-            OnOutage::Deny => Outcome::Deny,
+        let without_store = |outcome, counter: &AtomicU64| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Decision::without_store(outcome, Origin::Outage, self.store.now())
         };
-        Ok(Decision::without_store(outcome, Origin::Outage, self.store.now()))
+        let strictest = applied.0.iter().map(|applied| applied.rule.on_outage).max();
+        match strictest.unwrap_or_default() {
+            OnOutage::Deny => Ok(without_store(Outcome::Deny, &self.outages.denied)),
+            OnOutage::Allow => Ok(without_store(Outcome::Allow, &self.outages.allowed)),
+            OnOutage::Local => {
+                let charges = applied.local_charges(cost)?;
+                let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
+                match self.local.decide(&check) {
+                    Ok(decision) => {
+                        self.outages.local.fetch_add(1, Ordering::Relaxed);
+                        Ok(decision.from_origin(Origin::Outage))
+                    }
+                    // Full of keys that limit somebody: then even this is away.
+                    Err(_) => Ok(without_store(Outcome::Allow, &self.outages.allowed)),
+                }
+            }
+        }
     }
 }
 
@@ -373,21 +439,41 @@ struct AppliedRule<'r, R: ?Sized> {
     owner: Option<Owner<'r>>,
 }
 
+impl<R: ?Sized> AppliedRule<'_, R> {
+    #[inline]
+    fn charge<'a>(&'a self, name: Name, quota: &'a Quota, cost: u64) -> Result<Charge<'a>, InvalidInput> {
+        let charge =
+            Charge::new(Key::new(name, self.subject.as_ref())?, quota).enforcement(self.rule.enforcement);
+        if self.rule.per_request {
+            Ok(charge.flat())
+        } else if cost != 1 {
+            charge.cost(cost)
+        } else {
+            Ok(charge)
+        }
+    }
+}
+
 impl<R: ?Sized> Applied<'_, R> {
+    /// This process's share of the rules that count for themselves in an outage.
+    fn local_charges(&self, cost: u64) -> Result<Charges<'_>, InvalidInput> {
+        let mut charges = Charges::new();
+        for applied in self.0.iter().filter(|applied| applied.rule.on_outage == OnOutage::Local) {
+            for (name, quota) in &applied.rule.share {
+                charges.push(applied.charge(*name, quota, cost)?)?;
+            }
+        }
+        Ok(charges)
+    }
+
     /// One charge for every quota of every rule.
     #[inline]
     fn charges(&self, cost: u64) -> Result<Charges<'_>, InvalidInput> {
         let mut charges = Charges::new();
-        for AppliedRule { rule, subject, owner } in &self.0 {
-            for (name, quota) in &rule.quotas {
-                let mut charge =
-                    Charge::new(Key::new(*name, subject.as_ref())?, quota).enforcement(rule.enforcement);
-                if rule.per_request {
-                    charge = charge.flat();
-                } else if cost != 1 {
-                    charge = charge.cost(cost)?;
-                }
-                if let Some(owner) = owner {
+        for applied in &self.0 {
+            for (name, quota) in &applied.rule.quotas {
+                let mut charge = applied.charge(*name, quota, cost)?;
+                if let Some(owner) = &applied.owner {
                     charge = charge.overridable(owner.scope(name.as_str())?);
                 }
                 charges.push(charge)?;

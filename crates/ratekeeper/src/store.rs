@@ -48,6 +48,60 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The instant a check would be judged at now, as far as this process can
     /// tell without asking.
     fn now(&self) -> Timestamp;
+
+    /// How the store is doing, for metrics and status pages.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+}
+
+/// How a store is doing. Counts are since the store was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// What the circuit breaker does with calls; the worst of all connections.
+    pub breaker: BreakerState,
+    /// How often a breaker has opened.
+    pub breaker_opened: u64,
+    /// Calls that were not answered within the deadline.
+    pub timeouts: u64,
+    /// Checks that failed for any reason, those the breaker refused included.
+    pub failures: u64,
+    /// Calls to the server, ...
+    pub batches: u64,
+    /// ... and how many checks and other items travelled in them.
+    pub batched: u64,
+    /// Items that wait for a connection now.
+    pub waiting: usize,
+}
+
+#[cfg(feature = "redis")]
+impl Health {
+    /// Two connections taken together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            breaker: self.breaker.max(other.breaker),
+            breaker_opened: self.breaker_opened + other.breaker_opened,
+            timeouts: self.timeouts + other.timeouts,
+            failures: self.failures + other.failures,
+            batches: self.batches + other.batches,
+            batched: self.batched + other.batched,
+            waiting: self.waiting + other.waiting,
+        }
+    }
+}
+
+/// What a circuit breaker does with calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum BreakerState {
+    /// They pass.
+    #[default]
+    Closed = 0,
+    /// One probe is under way; everything else fails at once.
+    HalfOpen = 1,
+    /// They fail at once.
+    Open = 2,
 }
 
 /// Limits of their own for projects and organisations.

@@ -25,6 +25,9 @@ pub enum OnOutage {
     /// It goes on, uncounted: the limiter must not take down what it protects.
     #[default]
     Allow,
+    /// This process counts in its own memory, with its share of the quota: see
+    /// [`LimiterBuilder::instances`](crate::LimiterBuilder::instances).
+    Local,
     /// It is denied: what the rule protects must not be exceeded.
     Deny,
 }
@@ -128,9 +131,13 @@ impl<R: ?Sized> Rule<R> {
     }
 
     /// Checks the rule and names its quotas.
-    pub(super) fn compile(self) -> Result<Compiled<R>, BuildError> {
-        let (name, quotas) = self.named_quotas().map_err(|source| BuildError { rule: self.name, source })?;
+    pub(super) fn compile(self, instances: u32) -> Result<Compiled<R>, BuildError> {
+        let wrong = |source| BuildError { rule: self.name.clone(), source };
+        let (name, quotas) = self.named_quotas().map_err(wrong)?;
+        let share = quotas.iter().map(|(name, quota)| Ok((*name, share_of(*quota, instances)?)));
+        let share = share.collect::<Result<_, _>>().map_err(wrong)?;
         Ok(Compiled {
+            share,
             name,
             key: self.key,
             quotas,
@@ -180,7 +187,14 @@ pub(super) struct Compiled<R: ?Sized> {
     pub(super) owner: Option<OwnerFn<R>>,
     pub(super) enforcement: Enforcement,
     pub(super) on_outage: OnOutage,
+    /// This process's share of the quotas, for [`OnOutage::Local`].
+    pub(super) share: Vec<(Name, Quota)>,
     pub(super) per_request: bool,
+}
+
+/// One of `instances` equal shares of a quota, at least one unit.
+fn share_of(quota: Quota, instances: u32) -> Result<Quota, InvalidInput> {
+    quota.overridden(u64::from(quota.limit() / instances).max(1), None)
 }
 
 /// A rule that cannot be used: which one, and why.

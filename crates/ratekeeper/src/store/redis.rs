@@ -39,13 +39,13 @@ use ratekeeper_core::{
 };
 use tokio::runtime::Handle;
 
-pub use self::breaker::{BreakerPolicy, BreakerState};
+pub use self::breaker::BreakerPolicy;
 use self::encode::{Change, Item, Target, tag_of};
 use self::lane::Lane;
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
 use self::record::Record;
-use crate::store::{Overrides, Store, StoreError, StoreFuture};
+use crate::store::{Health, Overrides, Store, StoreError, StoreFuture};
 
 /// The script, for those who want to read what runs on their server.
 pub const SCRIPT: &str = include_str!("redis/decide.lua");
@@ -319,6 +319,7 @@ impl Store for RedisStore {
     fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
         let lane = self.inner.lane();
         if let Some(refusal) = lane.link().refusal() {
+            lane.count(&refusal);
             return StoreFuture::ready(Err(refusal));
         }
         StoreFuture::pending(async move {
@@ -352,6 +353,11 @@ impl Store for RedisStore {
 
     fn now(&self) -> Timestamp {
         self.inner.lane().now()
+    }
+
+    fn health(&self) -> Health {
+        let lanes = self.inner.lanes.iter().map(|lane| lane.health());
+        lanes.reduce(Health::and).unwrap_or_default()
     }
 }
 

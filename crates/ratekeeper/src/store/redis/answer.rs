@@ -97,10 +97,10 @@ pub(super) fn garbled() -> StoreError {
 }
 
 /// Takes a reply apart: the instant, and the bytes of each item's answer.
-pub(super) fn split<'a>(
-    reply: &'a [u8],
+pub(super) fn split(
+    reply: &[u8],
     charges: impl Iterator<Item = usize>,
-) -> Result<(Timestamp, Vec<&'a [u8]>), StoreError> {
+) -> Result<(Timestamp, Vec<&[u8]>), StoreError> {
     let mut reader = Reader(reply);
     let now = Timestamp::from_micros(reader.whole()?);
     let mut answers = Vec::with_capacity(charges.size_hint().0);

@@ -9,6 +9,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::store::BreakerState;
+
 /// When a breaker opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerPolicy {
@@ -37,19 +39,6 @@ impl Default for BreakerPolicy {
             probe_after_max: Duration::from_secs(2),
         }
     }
-}
-
-/// What a breaker does with calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum BreakerState {
-    /// They pass.
-    #[default]
-    Closed = 0,
-    /// One probe is under way; everything else fails at once.
-    HalfOpen = 1,
-    /// They fail at once.
-    Open = 2,
 }
 
 /// Counts failures and says when it is enough.

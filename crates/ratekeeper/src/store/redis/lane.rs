@@ -18,7 +18,7 @@ use super::answer::{Answer, split};
 use super::encode::{Item, call};
 use super::link::{Link, timeout};
 use crate::clock::SystemClock;
-use crate::store::{StoreError, StoreErrorKind};
+use crate::store::{Health, StoreError, StoreErrorKind};
 
 /// Batches under way at once. With two, the server works on one while the
 /// other is on its way.
@@ -42,6 +42,8 @@ pub(super) struct Lane {
     ahead: AtomicI64,
     batches: AtomicU64,
     items: AtomicU64,
+    timeouts: AtomicU64,
+    failures: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,8 @@ impl Lane {
             ahead: AtomicI64::new(0),
             batches: AtomicU64::new(0),
             items: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
         })
     }
 
@@ -95,9 +99,16 @@ impl Lane {
         &self.link
     }
 
-    /// Batches sent so far, and items in them.
-    pub(super) fn traffic(&self) -> (u64, u64) {
-        (self.batches.load(Ordering::Relaxed), self.items.load(Ordering::Relaxed))
+    pub(super) fn health(&self) -> Health {
+        Health {
+            breaker: self.link.breaker_state(),
+            breaker_opened: self.link.times_opened(),
+            timeouts: self.timeouts.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            batches: self.batches.load(Ordering::Relaxed),
+            batched: self.items.load(Ordering::Relaxed),
+            waiting: self.queue().waiting.len(),
+        }
     }
 
     /// The server's time as far as we know it.
@@ -112,13 +123,23 @@ impl Lane {
     /// Asks, and waits for the answer within the deadline.
     pub(super) async fn ask(self: &Arc<Self>, item: Item) -> Result<Reply, StoreError> {
         let (sender, receiver) = oneshot::channel();
-        self.submit(Job { item, answer: sender })?;
-        match tokio::time::timeout(self.deadline, receiver).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(_)) => {
-                Err(StoreError::new(StoreErrorKind::Unavailable, "the store's runtime has stopped"))
-            }
+        let answer = match self.submit(Job { item, answer: sender }) {
+            Ok(()) => tokio::time::timeout(self.deadline, receiver).await,
+            Err(refusal) => Ok(Ok(Err(refusal))),
+        };
+        let stopped = || StoreError::new(StoreErrorKind::Unavailable, "the store's runtime has stopped");
+        let outcome = match answer {
+            Ok(reply) => reply.unwrap_or_else(|_| Err(stopped())),
             Err(_) => Err(timeout(self.deadline)),
+        };
+        outcome.inspect_err(|error| self.count(error))
+    }
+
+    /// Counts a check that could not be decided.
+    pub(super) fn count(&self, error: &StoreError) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if error.kind() == StoreErrorKind::Timeout {
+            self.timeouts.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -14,9 +14,9 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::breaker::{Breaker, BreakerPolicy, BreakerState, back_off};
+use super::breaker::{Breaker, BreakerPolicy, back_off};
 use super::encode::{Call, call};
-use crate::store::{StoreError, StoreErrorKind};
+use crate::store::{BreakerState, StoreError, StoreErrorKind};
 
 /// How long connecting may take, at least: a handshake is several round trips.
 const CONNECT_MIN: Duration = Duration::from_millis(250);

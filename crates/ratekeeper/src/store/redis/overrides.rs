@@ -18,7 +18,7 @@ use crate::store::{Overrides, StoreError, StoreErrorKind, StoreFuture};
 /// Keys one SCAN step looks at.
 const SCAN_COUNT: usize = 1_000;
 /// Overrides one listing returns at most.
-pub const LISTED_MAX: usize = 100_000;
+const LISTED_MAX: usize = 100_000;
 
 impl Inner {
     async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
