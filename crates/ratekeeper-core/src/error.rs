@@ -52,6 +52,8 @@ pub enum Field {
     Reservation,
     /// How a store is reached, or one of its settings.
     Store,
+    /// A switch that operators throw.
+    Switch,
 }
 
 impl fmt::Display for Field {
@@ -72,6 +74,7 @@ impl fmt::Display for Field {
             Field::Idempotency => "idempotency",
             Field::Reservation => "reservation",
             Field::Store => "store",
+            Field::Switch => "switch",
         })
     }
 }

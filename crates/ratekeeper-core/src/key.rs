@@ -1,7 +1,7 @@
 //! What a charge counts against: a name and a subject.
 
 use crate::error::{Field, InvalidInput};
-use crate::name::Name;
+use crate::name::{Name, digest_more};
 
 /// The longest subject, in bytes. Longer ones are to be hashed by the caller.
 pub const SUBJECT_BYTES_MAX: usize = 1_024;
@@ -37,6 +37,17 @@ impl<'a> Key<'a> {
         self.scope
     }
 
+    /// Whether the subject is among the first `percent` per cent of all subjects
+    /// of its rule, in an order of chance that never changes: the same ones stay
+    /// in as the share grows.
+    #[must_use]
+    pub fn is_within(&self, percent: u8) -> bool {
+        let digest = digest_more(self.scope.rule().id(), self.subject);
+        // The last bytes reach only the low bits of FNV; mixing spreads them.
+        let mixed = (digest ^ (digest >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (u128::from(mixed) * 100) >> 64 < u128::from(percent)
+    }
+
     /// Whose counter it is.
     #[must_use]
     pub const fn subject(&self) -> &'a [u8] {
@@ -47,6 +58,20 @@ impl<'a> Key<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_grows_without_losing_anybody() {
+        let scope = Name::new("ramped").unwrap();
+        let subjects: Vec<String> = (0..10_000).map(|n| format!("user:{n}")).collect();
+        let within =
+            |percent| subjects.iter().filter(move |s| Key::new(scope, s).unwrap().is_within(percent));
+        assert_eq!((within(0).count(), within(100).count()), (0, subjects.len()));
+        for percent in [1, 10, 50, 90] {
+            let (count, expected) = (within(percent).count(), usize::from(percent) * 100);
+            assert!(count.abs_diff(expected) < 250, "{percent}: {count}");
+            assert!(within(percent).all(|s| Key::new(scope, s).unwrap().is_within(percent + 1)));
+        }
+    }
 
     #[test]
     fn subjects_are_bounded_bytes() {

@@ -27,10 +27,12 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod control;
 mod limiter;
 pub mod store;
 
 pub use clock::SystemClock;
+pub use control::{ALL_RULES, Control, Mode, SWITCHES_MAX, Switch, Switches};
 pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Outages, Owner, Rule};
 pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};

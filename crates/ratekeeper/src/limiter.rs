@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Charge, Charges, Check, Decision, Field, InvalidInput, Key, LIMIT_MAX, Name, Origin,
-    Outcome, OverrideScope, Quota, Reservation, Settled, Verdict,
+    CHARGES_MAX, Charge, Charges, Check, Decision, Enforcement, Field, InvalidInput, Key, LIMIT_MAX, Name,
+    Origin, Outcome, OverrideScope, Quota, Reservation, Settled, Verdict,
 };
 use smallvec::SmallVec;
 
 use self::rule::Compiled;
 pub use self::rule::{BuildError, OnOutage, Owner, Rule};
+use crate::control::{Mode, Switch, Switches};
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 
@@ -372,12 +373,22 @@ impl<R: ?Sized> Limiter<R> {
     /// The rules that apply to a request, each with the key it found.
     #[inline]
     fn apply<'r>(&'r self, request: &'r R) -> Applied<'r, R> {
+        let switches = self.store.control().switches();
         let applied = self.rules.iter().filter_map(|rule| {
+            let switch = switches.as_ref().map(|switches| self.switch_of(switches, rule));
+            if switch.is_some_and(|switch| switch.mode == Some(Mode::Off)) {
+                return None;
+            }
             let subject = (rule.key)(request)?;
             let owner = rule.owner.as_ref().and_then(|owner| owner(request));
-            Some(AppliedRule { rule, subject, owner })
+            Some(AppliedRule { rule, subject, owner, switch })
         });
         Applied(applied.collect())
+    }
+
+    #[cold]
+    fn switch_of(&self, switches: &Switches, rule: &Compiled<R>) -> Switch {
+        switches.of_rule(rule.name.as_str(), self.store.now())
     }
 
     fn unlimited(&self) -> Decision {
@@ -437,13 +448,18 @@ struct AppliedRule<'r, R: ?Sized> {
     rule: &'r Compiled<R>,
     subject: Cow<'r, str>,
     owner: Option<Owner<'r>>,
+    /// What operators have set for the rule, if anything is set at all.
+    switch: Option<Switch>,
 }
 
 impl<R: ?Sized> AppliedRule<'_, R> {
     #[inline]
     fn charge<'a>(&'a self, name: Name, quota: &'a Quota, cost: u64) -> Result<Charge<'a>, InvalidInput> {
-        let charge =
-            Charge::new(Key::new(name, self.subject.as_ref())?, quota).enforcement(self.rule.enforcement);
+        let key = Key::new(name, self.subject.as_ref())?;
+        let mut charge = Charge::new(key, quota).enforcement(self.rule.enforcement);
+        if let Some(switch) = self.switch {
+            charge = switched(charge, switch);
+        }
         if self.rule.per_request {
             Ok(charge.flat())
         } else if cost != 1 {
@@ -452,6 +468,19 @@ impl<R: ?Sized> AppliedRule<'_, R> {
             Ok(charge)
         }
     }
+}
+
+/// The charge as operators want it.
+#[cold]
+fn switched(charge: Charge<'_>, switch: Switch) -> Charge<'_> {
+    let in_ramp = switch.enforce_percent.is_none_or(|percent| charge.key().is_within(percent));
+    let enforcement = match switch.mode {
+        Some(Mode::Monitor) => Enforcement::Shadow,
+        _ if !in_ramp => Enforcement::Shadow,
+        Some(Mode::On) => Enforcement::Enforce,
+        _ => charge.enforced(),
+    };
+    charge.enforcement(enforcement).emergency(switch.emergency)
 }
 
 impl<R: ?Sized> Applied<'_, R> {

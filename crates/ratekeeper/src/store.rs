@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::control::Control;
 use ratekeeper_core::{
     Algorithm, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled, Timestamp,
 };
@@ -44,6 +45,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The overrides it resolves inside its checks.
     fn overrides(&self) -> &dyn Overrides;
+
+    /// The switches that operators throw.
+    fn control(&self) -> &dyn Control;
 
     /// The instant a check would be judged at now, as far as this process can
     /// tell without asking.

@@ -37,6 +37,7 @@ use self::shard::Shard;
 use self::slot::Pressure;
 use super::{Overrides, Store, StoreError, StoreFuture};
 use crate::clock::SystemClock;
+use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
 
 /// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
@@ -70,6 +71,7 @@ pub struct MemoryStore {
     /// Locked before any shard, never after.
     ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
     overrides: OverrideTable,
+    control: ControlCell,
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -127,6 +129,7 @@ impl MemoryStore {
         Self {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
+            control: ControlCell::default(),
             fingerprinter,
             shards: (0..SHARDS).map(shard).collect(),
             ledgers: (0..LEDGERS).map(ledger).collect(),
@@ -373,8 +376,36 @@ impl Store for MemoryStore {
         self
     }
 
+    fn control(&self) -> &dyn Control {
+        self
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+}
+
+impl Control for MemoryStore {
+    #[inline]
+    fn switches(&self) -> Option<Arc<Switches>> {
+        self.control.get()
+    }
+
+    fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {
+        let set = |switch| {
+            self.control.update(|switches| {
+                if switches.len() >= SWITCHES_MAX && !switches.contains_key(rule) {
+                    return Err(StoreError::capacity(format!("there are {SWITCHES_MAX} switches already")));
+                }
+                switches.insert(rule.to_owned(), switch);
+                Ok(())
+            })
+        };
+        StoreFuture::ready(validated(rule, switch).map_err(Into::into).and_then(set))
+    }
+
+    fn clear_switch<'a>(&'a self, rule: &'a str) -> StoreFuture<'a, bool> {
+        StoreFuture::ready(Ok(self.control.update(|switches| switches.remove(rule).is_some())))
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod answer;
 mod breaker;
+mod control;
 mod encode;
 mod error;
 mod lane;
@@ -45,6 +46,7 @@ use self::lane::Lane;
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
 use self::record::Record;
+use crate::control::{Control, ControlCell};
 use crate::store::{Health, Overrides, Store, StoreError, StoreFuture};
 
 /// The script, for those who want to read what runs on their server.
@@ -72,6 +74,7 @@ struct Inner {
     layout: Layout,
     lanes: Box<[Arc<Lane>]>,
     next: AtomicUsize,
+    control: ControlCell,
     /// Keys live at least so long: with a clock of their own, tests must not
     /// lose them to the server's.
     ttl_millis_min: u64,
@@ -208,8 +211,10 @@ impl RedisStoreBuilder {
         let lanes = (0..self.connections).map(lane).collect();
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
         let layout = Layout::new(&self.prefix);
-        let inner = Inner { layout, lanes, next: AtomicUsize::new(0), ttl_millis_min };
-        Ok(RedisStore { inner: Arc::new(inner) })
+        let next = AtomicUsize::new(0);
+        let inner = Arc::new(Inner { layout, lanes, next, control: ControlCell::default(), ttl_millis_min });
+        runtime.spawn(control::follow(Arc::downgrade(&inner)));
+        Ok(RedisStore { inner })
     }
 
     fn has_valid_prefix(&self) -> bool {
@@ -348,6 +353,10 @@ impl Store for RedisStore {
     }
 
     fn overrides(&self) -> &dyn Overrides {
+        self
+    }
+
+    fn control(&self) -> &dyn Control {
         self
     }
 

@@ -21,7 +21,8 @@ const SCAN_COUNT: usize = 1_000;
 const LISTED_MAX: usize = 100_000;
 
 impl Inner {
-    async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
+    /// Sends a command and reads its answer.
+    pub(super) async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
         let link = self.lane().link();
         let value = link.send(|mut link| async move { link.send_packed_command(&command).await }).await?;
         from_redis_value(value).map_err(|_| garbled())

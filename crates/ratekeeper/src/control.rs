@@ -1,0 +1,233 @@
+//! Switches that operators throw while everything runs: mode, ramp, emergency.
+//!
+//! They live in the store, so that every instance obeys the same ones, and are
+//! looked up on every request from a copy that costs next to nothing: where no
+//! switch is set, one load of an atomic.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ratekeeper_core::{Emergency, Field, InvalidInput, NAME_BYTES_MAX, Timestamp};
+
+use crate::store::StoreFuture;
+
+/// The most switches there can be at once.
+pub const SWITCHES_MAX: usize = 1_000;
+/// The name under which a switch applies to every rule.
+pub const ALL_RULES: &str = "*";
+
+/// What a rule does with requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Counts and denies.
+    #[default]
+    On,
+    /// Counts and tells, never denies.
+    Monitor,
+    /// Does nothing at all.
+    Off,
+}
+
+/// What an operator has set for one rule, or for all.
+///
+/// Written and read as text: `mode=monitor enforce=10 emergency=lift
+/// until=1700000000000000`, each part optional.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switch {
+    /// The mode, if not the rule's own.
+    pub mode: Option<Mode>,
+    /// Per cent of the keys to enforce for; the others are only watched. The
+    /// same keys stay in as it grows.
+    pub enforce_percent: Option<u8>,
+    /// Lets everything pass, or nothing.
+    pub emergency: Emergency,
+    /// From this instant on the switch is as if it had never been set.
+    pub until: Option<Timestamp>,
+}
+
+impl Switch {
+    fn is_live(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// This switch, and where it says nothing `other`.
+    fn or(self, other: Self) -> Self {
+        let emergency = if self.emergency == Emergency::Off { other.emergency } else { self.emergency };
+        Self {
+            mode: self.mode.or(other.mode),
+            enforce_percent: self.enforce_percent.or(other.enforce_percent),
+            emergency,
+            until: None,
+        }
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        match self.mode {
+            Some(Mode::On) => parts.push("mode=on".to_owned()),
+            Some(Mode::Monitor) => parts.push("mode=monitor".to_owned()),
+            Some(Mode::Off) => parts.push("mode=off".to_owned()),
+            None => {}
+        }
+        parts.extend(self.enforce_percent.map(|percent| format!("enforce={percent}")));
+        match self.emergency {
+            Emergency::Lift => parts.push("emergency=lift".to_owned()),
+            Emergency::Block => parts.push("emergency=block".to_owned()),
+            Emergency::Off => {}
+        }
+        parts.extend(self.until.map(|until| format!("until={}", until.as_micros())));
+        f.write_str(&parts.join(" "))
+    }
+}
+
+impl FromStr for Switch {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        let mut switch = Self::default();
+        for part in text.split_whitespace() {
+            let wrong = |expected: &str| InvalidInput::new(Field::Switch, format!("`{part}`"), expected);
+            match part.split_once('=') {
+                Some(("mode", mode)) => {
+                    switch.mode = Some(match mode {
+                        "on" => Mode::On,
+                        "monitor" => Mode::Monitor,
+                        "off" => Mode::Off,
+                        _ => return Err(wrong("mode=on, mode=monitor or mode=off")),
+                    });
+                }
+                Some(("enforce", percent)) => {
+                    let percent = percent.parse().ok().filter(|percent| *percent <= 100);
+                    switch.enforce_percent = Some(percent.ok_or_else(|| wrong("enforce=0 to enforce=100"))?);
+                }
+                Some(("emergency", "lift")) => switch.emergency = Emergency::Lift,
+                Some(("emergency", "block")) => switch.emergency = Emergency::Block,
+                Some(("emergency", "off")) => switch.emergency = Emergency::Off,
+                Some(("until", micros)) => {
+                    let micros = micros.parse().map_err(|_| wrong("until=MICROSECONDS since 1970"))?;
+                    switch.until = Some(Timestamp::from_micros(micros));
+                }
+                _ => return Err(wrong("mode=, enforce=, emergency=lift|block|off or until=")),
+            }
+        }
+        Ok(switch)
+    }
+}
+
+/// All switches at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches(HashMap<String, Switch>);
+
+impl Switches {
+    /// What applies to a rule at `now`: its own switch, and where that says
+    /// nothing the one for all rules.
+    #[must_use]
+    pub fn of_rule(&self, rule: &str, now: Timestamp) -> Switch {
+        let live = |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now));
+        live(rule).unwrap_or_default().or(live(ALL_RULES).unwrap_or_default())
+    }
+
+    /// Each switch with the rule it is for, [`ALL_RULES`] for all.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Switch)> {
+        self.0.iter().map(|(rule, switch)| (rule.as_str(), switch))
+    }
+}
+
+impl FromIterator<(String, Switch)> for Switches {
+    fn from_iter<I: IntoIterator<Item = (String, Switch)>>(switches: I) -> Self {
+        Self(switches.into_iter().collect())
+    }
+}
+
+/// The switches of a store, the same for every instance within a second.
+pub trait Control: Send + Sync {
+    /// The switches as this process knows them; `None` if none is set.
+    fn switches(&self) -> Option<Arc<Switches>>;
+
+    /// Sets the switch of a rule, or of [`ALL_RULES`].
+    fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()>;
+
+    /// Takes the switch of a rule back; says whether there was one.
+    fn clear_switch<'a>(&'a self, rule: &'a str) -> StoreFuture<'a, bool>;
+}
+
+/// Refuses what could not be the name of a rule.
+pub(crate) fn validated(rule: &str, switch: Switch) -> Result<Switch, InvalidInput> {
+    let printable = rule.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if rule.is_empty() || rule.len() > NAME_BYTES_MAX || !printable {
+        let expected = format!("the name of a rule, or {ALL_RULES} for all");
+        return Err(InvalidInput::new(Field::Switch, format!("`{rule}`"), expected));
+    }
+    if switch.enforce_percent.is_some_and(|percent| percent > 100) {
+        return Err(InvalidInput::new(Field::Switch, format!("`{switch}`"), "enforce=0 to enforce=100"));
+    }
+    Ok(switch)
+}
+
+/// This process's copy of the switches.
+#[derive(Debug, Default)]
+pub(crate) struct ControlCell {
+    any: AtomicBool,
+    switches: RwLock<Arc<Switches>>,
+}
+
+impl ControlCell {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Arc<Switches>> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Arc::clone(&self.switches.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Changes the copy.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut HashMap<String, Switch>) -> T) -> T {
+        let mut current = self.switches.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut Arc::make_mut(&mut current).0);
+        self.any.store(!current.0.is_empty(), Ordering::Release);
+        changed
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn replace(&self, switches: Switches) {
+        self.update(|current| *current = switches.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_read_as_they_print() {
+        let cases = ["", "mode=on", "mode=monitor enforce=10", "emergency=block until=17", "mode=off"];
+        for text in cases {
+            assert_eq!(text.parse::<Switch>().unwrap().to_string(), text);
+        }
+        let wrong = ["mode=maybe", "enforce=101", "enforce=-1", "until=soon", "emergency=yes", "on"];
+        for text in wrong {
+            let error = text.parse::<Switch>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("switch: got `{text}`; expected ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_rules_own_switch_comes_before_that_for_all_and_ends_in_time() {
+        let switch = |text: &str| text.parse::<Switch>().unwrap();
+        let switches: Switches = [
+            ("*".to_owned(), switch("mode=monitor enforce=50 emergency=lift")),
+            ("api".to_owned(), switch("mode=on until=1000")),
+        ]
+        .into_iter()
+        .collect();
+        let at = |rule: &str, now| switches.of_rule(rule, Timestamp::from_micros(now)).to_string();
+        assert_eq!(at("api", 999), "mode=on enforce=50 emergency=lift");
+        assert_eq!(at("api", 1_000), "mode=monitor enforce=50 emergency=lift");
+        assert_eq!(at("other", 0), "mode=monitor enforce=50 emergency=lift");
+    }
+}

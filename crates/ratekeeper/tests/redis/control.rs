@@ -1,0 +1,133 @@
+//! Switches: the same for every instance, within a second, at no cost per check.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratekeeper::{
+    ALL_RULES, Clock, Control, Emergency, Level, Limiter, ManualClock, MemoryStore, Mode, RedisStore, Rule,
+    Store, Switch, Timestamp,
+};
+use ratekeeper_testkit::servers::{Flavour, Server};
+
+use crate::engine::{PATIENCE, fresh_prefix};
+
+fn switch(text: &str) -> Switch {
+    text.parse().unwrap()
+}
+
+fn limiter(store: impl Store + 'static) -> Limiter<str> {
+    let api = Rule::new("api", |user: &str| Some(user.into())).quotas("1/h fixed_window");
+    let other = Rule::new("other", |user: &str| Some(user.into())).quotas("1000/h fixed_window");
+    Limiter::builder(store).rule(api).rule(other).build().unwrap()
+}
+
+fn store(server: &Server, prefix: &str) -> RedisStore {
+    RedisStore::builder(&server.url()).prefix(prefix).deadline(PATIENCE).build().unwrap()
+}
+
+/// Asks until `done`, and says how long that took.
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !done().await {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn a_switch_reaches_every_instance_within_a_second() {
+    let (server, prefix) = (Server::start(Flavour::Redis7), fresh_prefix());
+    let operator = store(&server, &prefix);
+    let instances = [limiter(store(&server, &prefix)), limiter(store(&server, &prefix))];
+    let is_allowed = async |instance: &Limiter<str>| instance.check("ann").await.unwrap().is_allowed();
+    assert!(is_allowed(&instances[0]).await);
+    assert!(!is_allowed(&instances[1]).await, "one limit for both");
+
+    for (text, allowed) in [("mode=monitor", true), ("mode=on", false), ("emergency=lift", true)] {
+        operator.set_switch("api", switch(text)).await.unwrap();
+        let took = until(text, async || {
+            is_allowed(&instances[0]).await == allowed && is_allowed(&instances[1]).await == allowed
+        });
+        assert!(took.await < Duration::from_millis(1_000), "{text} within a second");
+    }
+    assert!(operator.clear_switch("api").await.unwrap());
+    assert!(!operator.clear_switch("api").await.unwrap());
+    until("the limit is back", async || !is_allowed(&instances[0]).await).await;
+}
+
+#[tokio::test]
+async fn rules_that_are_off_make_no_call_and_bad_switches_are_not_obeyed() {
+    let (server, prefix) = (Server::start(Flavour::Valkey9), fresh_prefix());
+    let store = store(&server, &prefix);
+    let limiter = limiter(store.clone());
+    limiter.check("ann").await.unwrap();
+    // By hand, as in an emergency.
+    let key = format!("{prefix}rk:control");
+    assert_eq!(server.cli(&["HSET", &key, "api", "mode=sideways", ALL_RULES, "mode=off"]), "2");
+    until("off", async || limiter.check("ann").await.unwrap().verdicts().is_empty()).await;
+    let batches = store.health().batches;
+    for _ in 0..10 {
+        assert!(limiter.check("ann").await.unwrap().is_allowed());
+    }
+    assert_eq!(store.health().batches, batches, "not one call to the server");
+
+    let wrong = store.set_switch("", switch("mode=off")).await.unwrap_err().into_input().unwrap();
+    assert!(wrong.to_string().contains("the name of a rule, or * for all"), "{wrong}");
+    let all = Switch { enforce_percent: Some(101), ..Switch::default() };
+    assert!(store.set_switch("api", all).await.is_err());
+}
+
+#[tokio::test]
+async fn switches_stand_while_the_server_is_away() {
+    let mut server = Server::start(Flavour::Redis62);
+    let store = RedisStore::builder(&server.url()).build().unwrap();
+    let limiter = limiter(store.clone());
+    until("set", async || store.set_switch("*", switch("mode=off")).await.is_ok()).await;
+    server.kill();
+    until("the outage is noticed", async || store.ping().await.is_err()).await;
+    assert!(limiter.check("ann").await.unwrap().verdicts().is_empty());
+    assert_eq!(limiter.outages(), ratekeeper::Outages::default(), "nothing to ask, nothing to miss");
+}
+
+#[tokio::test]
+async fn a_ramp_keeps_whom_it_has_and_a_switch_ends_by_itself() {
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let limiter = limiter(MemoryStore::with_clock(10_000, Arc::new(clock.clone())));
+    let control = limiter.store().control();
+    let users: Vec<String> = (0..200).map(|user| format!("user:{user}")).collect();
+    for user in &users {
+        limiter.check(user).await.unwrap();
+    }
+    let denied = async || {
+        let mut denied = Vec::new();
+        for user in &users {
+            if !limiter.check(user).await.unwrap().is_allowed() {
+                denied.push(user.clone());
+            }
+        }
+        denied
+    };
+    let mut before = Vec::new();
+    for percent in [0, 10, 50, 100] {
+        let ramp = Switch { enforce_percent: Some(percent), ..Switch::default() };
+        control.set_switch("api", ramp).await.unwrap();
+        let now = denied().await;
+        assert!(before.iter().all(|user| now.contains(user)), "{percent} keeps whom it had");
+        before = now;
+    }
+    assert_eq!(before.len(), users.len());
+
+    let end = clock.now().after(Duration::from_secs(1_800));
+    let monitor = Switch { mode: Some(Mode::Monitor), until: Some(end), ..Switch::default() };
+    control.set_switch("api", monitor).await.unwrap();
+    assert!(denied().await.is_empty());
+    clock.set(end);
+    assert_eq!(denied().await.len(), users.len(), "after half an hour it is on again");
+
+    let block = Switch { emergency: Emergency::Block, ..Switch::default() };
+    control.set_switch("other", block).await.unwrap();
+    let decision = limiter.check("someone new").await.unwrap();
+    assert!(!decision.is_allowed());
+    assert_eq!(decision.strictest().unwrap().level(), Level::Emergency);
+}
