@@ -3,8 +3,10 @@
 
 `target/peers` gets a Python environment and a `node_modules`, with the versions that
 `benches/peers` names. What is there already is left as it is, unless those have changed.
+limitador, in Rust, is built with the rest, but its client needs OpenSSL's headers.
 """
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -54,9 +56,21 @@ def ensure(name: str, install) -> None:
     print(f"{name:<18} installed", flush=True)
 
 
+def ensure_openssl() -> None:
+    """OpenSSL's headers, and the program by which they are found."""
+    packages = ["libssl-dev", "pkg-config"]
+    if shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", "openssl"]).returncode == 0:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise SystemExit(f"error: no headers of OpenSSL; install Debian's packages {' and '.join(packages)}")
+    run("apt-get", "update")
+    run("apt-get", "install", "-y", "--no-install-recommends", *packages)
+
+
 def main() -> None:
-    """Sets up both."""
+    """Sets up everything."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    ensure_openssl()
     ensure("requirements.txt", install_python)
     ensure("package.json", install_node)
 

@@ -56,7 +56,9 @@ class Bench:
         last = time.perf_counter()
         for key in keys:
             try:
-                self.admitted += await self.check(tiers, f"{prefix}:{key}", cost)
+                # On a line of its own: what is added to must not be read before the wait.
+                passed = await self.check(tiers, f"{prefix}:{key}", cost)
+                self.admitted += passed
             except Exception as error:  # noqa: BLE001: whatever it is, it is no answer
                 self.failed += 1
                 print(f"limits: {error!r}", file=sys.stderr)

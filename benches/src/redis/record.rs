@@ -91,7 +91,7 @@ fn pass_on(mut client: TcpStream, to: u16, recorded: &Mutex<Vec<Vec<u8>>>) -> st
     Ok(())
 }
 
-/// Batches of the size seen most, as they were sent.
+/// Batches of the size that most checks travelled in, as they were sent.
 #[derive(Debug)]
 pub struct Batches {
     /// Checks in each.
@@ -119,7 +119,8 @@ pub fn batches(recorded: &[Vec<u8>]) -> Result<Batches> {
     }
     let requests: usize = by_checks.values().map(Vec::len).sum();
     let checks: usize = by_checks.iter().map(|(checks, requests)| checks * requests.len()).sum();
-    let most = by_checks.into_iter().max_by_key(|(_, requests)| requests.len());
+    // By checks, not by batches: a few stragglers, each alone, are not what the server works on.
+    let most = by_checks.into_iter().max_by_key(|(checks, requests)| checks * requests.len());
     let (size, most) = most.ok_or("no batch went through the proxy")?;
     Ok(Batches {
         checks: size,
@@ -180,17 +181,18 @@ mod tests {
     }
 
     #[test]
-    fn the_size_seen_most_is_taken() {
+    fn the_size_that_most_checks_travel_in_is_taken() {
         let sent = [
             request(&[b"HELLO", b"3"]),
             batch(1, b"a"),
             batch(3, b"b\r\n"),
-            batch(2, b"c"),
+            batch(1, b"c"),
             batch(3, b"d"),
+            batch(1, b"e"),
             b"*5\r\n$7\r\nEVAL".to_vec(),
         ];
         let found = batches(&[sent.concat()]).unwrap();
-        assert_eq!((found.checks, found.mean), (3, 9.0 / 4.0));
+        assert_eq!((found.checks, found.mean), (3, 9.0 / 5.0));
         assert_eq!(found.requests, [batch(3, b"b\r\n"), batch(3, b"d")]);
         assert!(batches(&[request(&[b"PING"])]).is_err());
     }

@@ -70,10 +70,10 @@ impl Stand {
             let bare = Bare::new(self.server.port(), setting, CALLERS_MAIN)?;
             let batches = &bare.batches;
             self.about += &format!(
-                "; our store's batches for {CALLERS_MAIN} callers: {} checks most often, {:.1} on average, \
-                 {} of them replayed",
-                batches.checks,
+                "; for {CALLERS_MAIN} callers our store sends {:.1} checks in a batch on average, most of \
+                 them in batches of {}, of which {} are replayed",
                 batches.mean,
+                batches.checks,
                 batches.requests.len()
             );
             return Ok(Box::new(bare));
