@@ -226,10 +226,7 @@ impl<'a> Answer<'a> {
     fn failure(self, charges: &[Charge<'_>]) -> StoreError {
         let mut reader = Reader(self.bytes);
         match reader.u8() {
-            Ok(UNREADABLE) => StoreError::new(
-                StoreErrorKind::Unreadable,
-                "a key of this check holds something that is not Ratekeeper's, or is of another version",
-            ),
+            Ok(UNREADABLE) => StoreError::unreadable(),
             Ok(OVERRIDE_WRONG) => override_error(&mut reader, charges).unwrap_or_else(|error| error),
             Ok(NOT_WRITTEN) => match reader.u8().and_then(|length| reader.take(length.into())) {
                 Ok(reason) => StoreError::from_server(&String::from_utf8_lossy(reason)),

@@ -9,23 +9,25 @@
 --           number is its name within the batch. All of them are in one slot.
 -- ARGV[1]   the batch, little-endian: a header
 --             d  now in microseconds, -1 to ask the server
---             I2 items, I2 strings, I2 kits, I2 lists, I2 overrides
---           and the items, each of which begins with a byte that says what it is:
---             0  check    B charges, the charges
+--             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
+--           then the plans, of which checks that ask for the same share one: B charges,
+--           and the charges; then the items, each of which begins with a byte that says
+--           what it is:
+--             0  check    I2 plan, the keys
 --             1  peek     the same; writes nothing
---             2  once     B charges, B peek, I2 id key, I2 argument with what to keep,
---                         d keep and d hold in microseconds (hold -1: none),
---                         c8 digest, the charges
---             3  adjust   B charges, I2 id key (0: none), c8 digest, and for each
---                         B kind (0 refund, 1 top up), d and I4 receipt, the charge
---             4  reset    B algorithm, I2 key, I4 tag
---           A charge is B algorithm, B flags, B place in its key's value, B records
---           that value should have, I2 key, I4 tag, I4 cost, I4 limit, d window, d and
---           I4 what the cost adds to a bucket's debt, d and I4 the debt a bucket has
---           room for; if any flag but the first is set also I2 project override,
---           I2 organisation override (0: none), I4 burst or queue, B calendar unit,
---           h minutes east of UTC. Flags: 1 shadow, 2 overridable, 4 lifted, 8 blocked,
---           16 on the calendar.
+--             2  once     I2 plan, the keys, B peek, I2 id key, I2 argument with what to
+--                         keep, d keep and d hold in microseconds (hold -1: none), c8 digest
+--             3  adjust   I2 charges, I2 id key (0: none), c8 digest, and for each charge
+--                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the charge
+--             4  reset    I2 algorithm, I2 key, I4 tag
+--           The keys of a check: for each charge that does not share the value of the one
+--           before it I2 its counter, and for each that is overridable I2 the project's and
+--           I2 the organisation's override (0: none).
+--           A charge is B algorithm, B flags, B place in its key's value, B records that
+--           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
+--           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
+--           queue, B calendar unit, h minutes east of UTC. Flags: 1 shadow, 2 overridable,
+--           4 lifted, 8 blocked, 16 on the calendar.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller
@@ -46,9 +48,8 @@
 -- it is kept in the value too, and renewed when the state would outlive it, because
 -- renewing it with every hit would cost as much as all the rest.
 
-local FORMAT = 1                                -- of values; others are not touched
-local CHARGE = '<BBBBI2I4I4I4ddI4dI4'
-local EXTRAS = '<I2I2I4Bh'
+local FORMAT = 1                                -- of values, as they are written
+local CHARGE, CHARGE_BYTES = '<BBBBI4I4I4ddI4dI4I4Bh', 55
 local HEAD, RECORD = '<BBI2d', '<I4ddI4I4'      -- 12 bytes, then 28 for each counter
 local ONE = '<BBI2dI4ddI4I4'                    -- a value with a single counter
 local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
@@ -61,7 +62,7 @@ local KEYS, blob = KEYS, ARGV[1]
 local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struct.unpack
 local byte, fmod = string.byte, math.fmod
 
-local now, items, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2', blob)
+local now, items, plan_count, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2I2', blob)
 local given = now >= 0
 if not given then
   local time = call('TIME')
@@ -69,6 +70,17 @@ if not given then
 end
 local any_override = overrides > 0
     and call('EXISTS', unpack(KEYS, strings + kits + lists + 1, strings + kits + lists + overrides)) > 0
+
+local plans = {} -- each a list of charges, which are lists of their parts
+for p = 1, plan_count do
+  local n = byte(blob, first)
+  local plan = { n = n }
+  for i = 1, n do
+    plan[i] = { unpack_from(CHARGE, blob, first + 1 + (i - 1) * CHARGE_BYTES) }
+  end
+  plans[p] = plan
+  first = first + 1 + n * CHARGE_BYTES
+end
 
 local values                -- of the strings; '' where there is something else at the key
 local found                 -- of the other keys: what was read and what is to be written
@@ -165,7 +177,8 @@ end
 local function px(ttl)
   local left = ttl - now
   local millis = (left - left % 1000) / 1000 + 1
-  return given and millis < TEST_TTL and TEST_TTL or millis
+  local least = given and TEST_TTL or 1 -- also for what is over: no server takes less
+  return millis < least and least or millis
 end
 
 local function mark(k, how)
@@ -212,86 +225,6 @@ local function is_overridden(k)
   return is
 end
 
--- The commonest checks: all counters in packed strings, in order, well, with no override
--- to apply. Returns where the next item begins, or nothing if the check is another one.
-local parts, pending_keys, pending_values, pending_marks = {}, {}, {}, {}
-local function ordinary(n, pos)
-  local begin = o + 1
-  o = begin
-  local denied, pending = false, 0
-  local value, last, ttl
-  for _ = 1, n do
-    local alg, flags, place, size, k, tag, cost, limit, window, cm, cr, rm, rr
-    alg, flags, place, size, k, tag, cost, limit, window, cm, cr, rm, rr, pos = unpack_from(CHARGE, blob, pos)
-    if flags > 1 then
-      if flags > 3 then return nil end
-      if any_override then
-        local project, organisation = unpack_from('<I2I2', blob, pos)
-        if is_overridden(project) or is_overridden(organisation) then return nil end
-      end
-      pos = pos + 11
-    end
-    if alg == LOG or alg > LEAKY or cost == 0 or place >= size then return nil end
-    if place == 0 then
-      value, last, ttl = values[k], 0, 0
-      if value then
-        if #value ~= 12 + 28 * size then return nil end
-        local format, count
-        format, count, _, ttl = unpack_from(HEAD, value)
-        if format ~= FORMAT or count ~= size then return nil end
-        out[o + 1], out[o + 2] = size == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
-        o = o + 2
-      else
-        o = o + 1
-        out[o] = '\0'
-      end
-    else
-      o = o + 1
-      out[o] = value and '\1' or '\0'
-    end
-    local a, b, c, e = 0, 0, 0, 0
-    if value then
-      local known
-      known, a, b, c, e = unpack_from(RECORD, value, 13 + 28 * place)
-      if known ~= tag then return nil end
-    end
-    local verdict, na, nb, nc, ne = step(alg, a, b, c, e, now, cost, limit, window, cm, cr, rm, rr)
-    if verdict == 2 then return nil end
-    if verdict == 1 then
-      if flags % 2 == 0 then denied = true end
-      na, nb, nc, ne = a, b, c, e
-    end
-    if not denied then
-      local ends = expiry(alg, na, nb, nc, ne)
-      if ends > last then last = ends end
-      local complete, how = place + 1 == size, 1
-      if complete and (last > ttl or not value) then how, ttl = 2, ttl_until(last) end
-      if size == 1 then
-        value = pack(ONE, FORMAT, 1, 0, ttl, tag, na, nb, nc, ne)
-      else
-        parts[place + 2] = pack(RECORD, tag, na, nb, nc, ne)
-      end
-      if complete then
-        if size > 1 then
-          parts[1] = pack(HEAD, FORMAT, size, 0, ttl)
-          value = table.concat(parts, '', 1, size + 1)
-        end
-        pending = pending + 1
-        pending_keys[pending], pending_values[pending], pending_marks[pending] = k, value, how
-      end
-    end
-  end
-  if not denied then
-    for i = 1, pending do
-      local k = pending_keys[i]
-      values[k] = pending_values[i]
-      mark(k, pending_marks[i])
-    end
-  end
-  out[begin] = denied and '\2' or '\1'
-  return pos
-end
-
 -- The first write may be refused (memory, a replica, a disk that is full); nothing has
 -- happened then. Once one has passed, the server refuses none of the others.
 local refused, written
@@ -307,11 +240,137 @@ local function write(...)
   return reply
 end
 
+-- The commonest check of all: one token bucket that stands alone. Says whether it was one.
+local function single(charge, k)
+  local value, full_at, rest, denominator, ttl = values[k], 0, 0, 0, 0
+  local limit, tag = charge[7], charge[5]
+  if value then
+    if #value ~= 40 then return false end
+    local format, count, _, known
+    format, count, _, ttl, known, full_at, _, rest, denominator = unpack_from(ONE, value)
+    -- Another limit has other fractions: not for here.
+    if format ~= FORMAT or count ~= 1 or known ~= tag or denominator ~= limit then return false end
+  end
+  local debt = full_at - now
+  if debt < 0 then debt, rest = 0, 0 end
+  local room, room_rest = charge[11], charge[12]
+  if debt > room then return false end
+  local owed, part = debt + charge[9], rest + charge[10]
+  if part >= limit then owed, part = owed + 1, part - limit end
+  local denied = owed > room or owed == room and part > room_rest
+  if value then
+    out[o + 1], out[o + 2] = denied and '\2\2\40\0' or '\1\2\40\0', value
+    o = o + 2
+  else
+    o = o + 1
+    out[o] = denied and '\2\0' or '\1\0'
+  end
+  if denied then return true end
+  local last, how = now + owed, 1
+  if last >= ttl or not value then how, ttl = 2, ttl_until(last + 1) end
+  values[k] = pack(ONE, FORMAT, 1, 0, ttl, tag, last, 0, part, limit)
+  if marks[k] ~= 2 then mark(k, how) end
+  return true
+end
+
+-- Other common checks: all counters in packed strings, in order, well, with no override
+-- to apply. Returns where the next item begins, or nothing if the check is another one.
+local state, pending_keys, pending_values, pending_marks = {}, {}, {}, {}
+local RECORDS = { ONE }
+local function ordinary(plan, pos)
+  local begin = o + 1
+  o = begin
+  local denied, pending = false, 0
+  local k, value, last, ttl
+  for i = 1, plan.n do
+    local charge = plan[i]
+    local alg, flags, place, size, tag = charge[1], charge[2], charge[3], charge[4], charge[5]
+    if flags > 3 or place >= size then return nil end
+    if place == 0 then
+      k, pos = unpack_from('<I2', blob, pos)
+      value, last, ttl = values[k], 0, 0
+      if value then
+        if #value ~= 12 + 28 * size then return nil end
+        local format, count, _
+        format, count, _, ttl = unpack_from(HEAD, value)
+        if format ~= FORMAT or count ~= size then return nil end
+        out[o + 1], out[o + 2] = size == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
+        o = o + 2
+      else
+        o = o + 1
+        out[o] = '\0'
+      end
+    else
+      o = o + 1
+      out[o] = value and '\1' or '\0'
+    end
+    if flags > 1 then
+      if any_override then
+        local project, organisation = unpack_from('<I2I2', blob, pos)
+        if is_overridden(project) or is_overridden(organisation) then return nil end
+      end
+      pos = pos + 4
+    end
+    local cost = charge[6]
+    if alg == LOG or alg > LEAKY or cost == 0 then return nil end
+    local a, b, c, e = 0, 0, 0, 0
+    if value then
+      local known
+      known, a, b, c, e = unpack_from(RECORD, value, 13 + 28 * place)
+      if known ~= tag then return nil end
+    end
+    local verdict, na, nb, nc, ne =
+      step(alg, a, b, c, e, now, cost, charge[7], charge[8], charge[9], charge[10], charge[11], charge[12])
+    if verdict == 2 then return nil end
+    if verdict == 1 then
+      if flags % 2 == 0 then denied = true end
+      na, nb, nc, ne = a, b, c, e
+    end
+    if not denied then
+      local ends = na
+      if alg == FIXED then
+      elseif alg ~= SLIDING then
+        if nc > 0 then ends = na + 1 end
+      else
+        ends = expiry(alg, na, nb, nc, ne)
+      end
+      if ends > last then last = ends end
+      local at = 5 * place
+      state[at + 5], state[at + 6], state[at + 7], state[at + 8], state[at + 9] = tag, na, nb, nc, ne
+      if place + 1 == size then
+        local how = 1
+        if last > ttl or not value then how, ttl = 2, ttl_until(last) end
+        state[1], state[2], state[3], state[4] = FORMAT, size, 0, ttl
+        local format = RECORDS[size]
+        if not format then
+          format = HEAD .. string.rep('I4ddI4I4', size)
+          RECORDS[size] = format
+        end
+        pending = pending + 1
+        pending_keys[pending], pending_marks[pending] = k, how
+        pending_values[pending] = pack(format, unpack(state, 1, 4 + 5 * size))
+      end
+    end
+  end
+  if not denied then
+    for i = 1, pending do
+      k = pending_keys[i]
+      values[k] = pending_values[i]
+      mark(k, pending_marks[i])
+    end
+  end
+  out[begin] = denied and '\2' or '\1'
+  return pos
+end
+
 -- Everything else: made only when it is needed, because making functions takes time.
 local careful
 local function prepare()
   local sub, concat = string.sub, table.concat
   local DAY = 86400000000
+  -- The formats that can be read; values of others are left alone. For a new one: first every
+  -- instance learns to read it, then it is written.
+  local READABLE = { [1] = true }
 
   local function floor_div(x, y)
     local rest = fmod(x, y)
@@ -409,6 +468,7 @@ local function prepare()
         local limit = whole(fields[1] or '')
         local seconds, millis, ends = whole(fields[2] or ''), whole(fields[3] or ''), whole(fields[4] or '')
         local window = millis and millis * 1000 or seconds and seconds * 1000000 or -1
+        if window > EXACT then window = EXACT end -- too long by far, but a number that can be told
         if limit and (seconds or not fields[2]) and (millis or not fields[3]) and (ends or not fields[4]) then
           hash = { limit, window, ends }
         end
@@ -420,20 +480,30 @@ local function prepare()
     return hash
   end
 
-  -- A charge from the batch; the charge and where it ends.
-  local function charge_at(pos)
-    local ch, flags = {}, nil
-    ch.alg, flags, ch.place, ch.size, ch.k, ch.tag, ch.cost, ch.limit, ch.window, ch.cm, ch.cr, ch.rm, ch.rr, pos =
-      unpack_from(CHARGE, blob, pos)
-    ch.shadow = flags % 2 == 1
-    if flags > 1 then
-      local unit, minutes
-      ch.project, ch.organisation, ch.extra, unit, minutes, pos = unpack_from(EXTRAS, blob, pos)
-      if flags % 4 < 2 then ch.project, ch.organisation = 0, 0 end
-      ch.lifted, ch.blocked = flags % 8 >= 4, flags % 16 >= 8
-      if flags >= 16 then ch.calendar = calendar_of(unit, minutes) end
+  -- A charge to work with.
+  local function charge_of(parts)
+    local flags = parts[2]
+    local ch = {
+      alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
+      window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
+      shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
+      lifted = flags % 8 >= 4, blocked = flags % 16 >= 8,
+    }
+    if flags >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
+    return ch
+  end
+
+  -- The charges of a check, with their keys; and where the item goes on.
+  local function charges_of(plan, pos)
+    local charges, k = {}, nil
+    for i = 1, plan.n do
+      local ch = charge_of(plan[i])
+      if ch.place == 0 then k, pos = unpack_from('<I2', blob, pos) end
+      ch.k = k
+      if ch.overridable then ch.project, ch.organisation, pos = unpack_from('<I2I2', blob, pos) end
+      charges[i] = ch
     end
-    return ch, pos
+    return charges, pos
   end
 
   local function unreadable(k) return pack('<BI2', 5, k) end
@@ -466,14 +536,16 @@ local function prepare()
     list = { k = k, alg = alg, at = {}, units = {}, number = {}, stored = 0, head = 1, tail = 0,
              ttl = 0, window = 0, known = 0, used = 0, next = 0 }
     if ends[1] then
-      if #ends[1] ~= 40 or byte(ends[1]) ~= FORMAT or byte(ends[1], 2) ~= alg then return nil end
+      if #ends[1] ~= 40 or not READABLE[byte(ends[1])] or byte(ends[1], 2) ~= alg then return nil end
       local _
       _, _, _, list.ttl, list.window, list.known, list.used, list.next = unpack_from(LIST, ends[1])
       local n = call('LLEN', KEYS[k]) - 1
       list.exists, list.stored, list.tail = true, n, n
-      if n > 0 then list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2]) end
-      if n > 1 then
-        list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, call('LINDEX', KEYS[k], '-1'))
+      local newest = n > 1 and call('LINDEX', KEYS[k], '-1') or ends[2]
+      if n > 0 then
+        if #ends[2] ~= 16 or #newest ~= 16 then return nil end
+        list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
+        list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
       end
     end
     found[k] = list
@@ -657,9 +729,12 @@ local function prepare()
     local count = 0
     if value then
       count = type(value) == 'string' and whole(value)
-      if not count then return nil end
+      -- With a zero before it, it is no number to INCRBY.
+      if not count or string.find(value, '^0%d') then return nil end
     end
-    kit = { k = k, count = count, left = value and call('PTTL', KEYS[k]) or 0, exists = value and true, add = 0 }
+    local left = value and call('PTTL', KEYS[k]) or 0
+    if value and left == 0 then left = 1 end -- in its last millisecond it counts still
+    kit = { k = k, count = count, left = left, exists = value and true, add = 0 }
     found[k] = kit
     return kit
   end
@@ -692,7 +767,9 @@ local function prepare()
       ch.old = '\0'
       return nil
     end
-    if #value < 12 or byte(value) ~= FORMAT or #value ~= 12 + 28 * byte(value, 2) then return unreadable(ch.k) end
+    if #value < 12 or not READABLE[byte(value)] or #value ~= 12 + 28 * byte(value, 2) then
+      return unreadable(ch.k)
+    end
     for offset = 13, #value, 28 do
       local tag, a, b, c, e = unpack_from(RECORD, value, offset)
       if tag == ch.tag then
@@ -860,22 +937,22 @@ local function prepare()
   local function id_record(k)
     local value = values[k]
     if not value then return false end
-    if #value < 38 or byte(value) ~= FORMAT then return nil end
+    if #value < 38 or not READABLE[byte(value)] then return nil end
     local format, stage, digest, open_until, forget_at = unpack_from(ID, value)
     if forget_at <= now then return false end
     return { stage = stage, digest = digest, open_until = open_until, forget_at = forget_at, value = value }
   end
 
-  local function check(op, n, pos, deny_writes)
+  local function check(op, plan, pos, deny_writes)
+    local n, failure, charges = plan.n, nil, nil
+    charges, pos = charges_of(plan, pos)
+    for i = 1, n do
+      failure = failure or resolve(charges[i], i - 1)
+    end
     local peek, id, argument, keep, hold, digest = op == 1, nil, nil, nil, nil, nil
     if op == 2 then
       peek, id, argument, keep, hold, digest, pos = unpack_from('<BI2I2ddc8', blob, pos)
       peek = peek == 1
-    end
-    local charges, failure = {}, nil
-    for i = 1, n do
-      charges[i], pos = charge_at(pos)
-      failure = failure or resolve(charges[i], i - 1)
     end
     local record = id and id_record(id)
     if record then
@@ -1046,10 +1123,11 @@ local function prepare()
     id, digest, pos = unpack_from('<I2c8', blob, pos)
     local charges, failure = {}, nil
     for i = 1, n do
-      local kind, receipt, detail
-      kind, receipt, detail, pos = unpack_from('<BdI4', blob, pos)
-      charges[i], pos = charge_at(pos)
-      charges[i].kind, charges[i].receipt, charges[i].detail = kind, receipt, detail
+      local kind, receipt, detail, k
+      kind, receipt, detail, k, pos = unpack_from('<BdI4I2', blob, pos)
+      local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
+      ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
+      charges[i], pos = ch, pos + CHARGE_BYTES
     end
     local record = id > 0 and id_record(id)
     if id > 0 then
@@ -1092,7 +1170,9 @@ local function prepare()
     ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
     local failure = load(ch)
     if failure then return failure, pos end
-    local is_there = ch.offset or ch.list and ch.list.exists or ch.kit and ch.kit.exists
+    local list, kit = ch.list, ch.kit
+    -- There, or about to be: an earlier item of the batch may have made it.
+    local is_there = ch.offset or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
     if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
     if ch.offset then
       ch.a = nil
@@ -1111,19 +1191,29 @@ local function run(deny_writes)
   read()
   local pos = first
   for _ = 1, items do
-    local op, n
-    op, n, pos = unpack_from('<BB', blob, pos)
-    local before, next_pos = o, nil
-    if op == 0 and not deny_writes then next_pos = ordinary(n, pos) end
-    if not next_pos then
+    -- Every item is at least five bytes long, and most end after them.
+    local op, number, k, next_pos = unpack_from('<BI2I2', blob, pos)
+    local before, done = o, false
+    if op == 0 and not deny_writes then
+      local plan = plans[number]
+      local charge = plan[1]
+      if plan.n == 1 and charge[1] == TOKEN and charge[2] == 0 and charge[4] == 1 and charge[6] > 0 then
+        done = single(charge, k)
+      end
+      if not done then
+        next_pos = ordinary(plan, pos + 3)
+        done = next_pos ~= nil
+      end
+    end
+    if not done then
       if not careful then prepare() end
       local answer
       if op == 3 then
-        answer, next_pos = careful.adjust(n, pos, deny_writes)
+        answer, next_pos = careful.adjust(number, pos + 3, deny_writes)
       elseif op == 4 then
-        answer, next_pos = careful.reset(n, pos, deny_writes)
+        answer, next_pos = careful.reset(number, pos + 3, deny_writes)
       else
-        answer, next_pos = careful.check(op, n, pos, deny_writes)
+        answer, next_pos = careful.check(op, plans[number], pos + 3, deny_writes)
       end
       o = before + 1
       out[o] = answer
@@ -1139,7 +1229,7 @@ local function write_all()
     if not value then
       write('DEL', KEYS[k])
     elseif marks[k] == 1 then
-      write('SETRANGE', KEYS[k], '0', value)
+      if written then call('SETRANGE', KEYS[k], '0', value) else write('SETRANGE', KEYS[k], '0', value) end
     else
       local _, _, _, ttl = unpack_from(HEAD, value)
       write('SET', KEYS[k], value, 'PX', px(found[k] or ttl))
@@ -1157,7 +1247,6 @@ run(nil)
 write_all()
 if refused then
   -- Nothing was written: what is full still denies, the rest could not be counted.
-  local reason = refused
-  run(reason)
+  run(string.sub(refused, 1, 255)) -- its length is told in a byte
 end
 return table.concat(out, '', 1, o)

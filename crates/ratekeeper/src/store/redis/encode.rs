@@ -20,6 +20,9 @@ pub(super) struct Item {
     /// The names of its keys, one after the other.
     names: Vec<u8>,
     keys: SmallVec<[OwnKey; 4]>,
+    /// The charges of a check without their keys: the same for all requests that
+    /// cost the same under the same rules. Empty for other items.
+    plan: Vec<u8>,
     body: Vec<u8>,
     /// Where in `body` a key is named by its own number, and that number.
     references: SmallVec<[(u32, u16); 4]>,
@@ -76,7 +79,7 @@ impl Item {
     pub(super) fn check(layout: &Layout, check: &Check<'_>) -> Self {
         let charges = check.charges();
         let mut item = Self::sized(charges.len());
-        item.body.extend_from_slice(&[u8::from(check.is_peek()), charges.len() as u8]);
+        item.body.extend_from_slice(&[u8::from(check.is_peek()), 0, 0]);
         item.charges(layout, charges);
         item
     }
@@ -90,7 +93,9 @@ impl Item {
     ) -> Self {
         let charges = check.charges();
         let mut item = Self::sized(charges.len());
-        item.body.extend_from_slice(&[2, charges.len() as u8, u8::from(check.is_peek())]);
+        item.body.extend_from_slice(&[2, 0, 0]);
+        item.charges(layout, charges);
+        item.body.push(u8::from(check.is_peek()));
         let id = item.key(Class::Text, |names| names.extend_from_slice(&layout.id(reservation.id())));
         item.refer(id);
         item.kept = Some((item.body.len() as u32, kept));
@@ -98,7 +103,6 @@ impl Item {
         item.number(micros(reservation.keep()));
         item.number(reservation.held_for().map_or(-1.0, micros));
         item.body.extend_from_slice(&check.digest().to_le_bytes());
-        item.charges(layout, charges);
         item
     }
 
@@ -109,7 +113,7 @@ impl Item {
         changes: impl ExactSizeIterator<Item = (Target<'t>, Change, Receipt)>,
     ) -> Self {
         let mut item = Self::sized(changes.len());
-        item.body.extend_from_slice(&[3, changes.len() as u8]);
+        item.body.extend_from_slice(&[3, changes.len() as u8, 0]);
         match id {
             Some((id, _)) => {
                 let key = item.key(Class::Text, |names| names.extend_from_slice(id));
@@ -127,12 +131,10 @@ impl Item {
             item.number(receipt.at as f64);
             item.body.extend_from_slice(&receipt.detail.to_le_bytes());
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
+            item.refer(key);
             let flags = if target.quota.calendar_window().is_some() { ON_CALENDAR } else { 0 };
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
-            item.terms(head, key, target.tag, units, &target.quota);
-            if flags > 0 {
-                item.extras([None, None], &target.quota);
-            }
+            terms(&mut item.body, head, target.tag, units, &target.quota);
         }
         item
     }
@@ -141,7 +143,7 @@ impl Item {
     pub(super) fn reset(class: Class, name: &[u8], algorithm: Algorithm, tag: u32) -> Self {
         let mut item = Self::sized(1);
         let algorithm = if class == Class::Kit { KIT } else { algorithm as u8 };
-        item.body.extend_from_slice(&[4, algorithm]);
+        item.body.extend_from_slice(&[4, algorithm, 0]);
         let key = item.key(class, |names| names.extend_from_slice(name));
         item.refer(key);
         item.body.extend_from_slice(&tag.to_le_bytes());
@@ -151,7 +153,8 @@ impl Item {
     fn sized(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(32 * charges),
-            body: Vec::with_capacity(4 + 64 * charges),
+            plan: Vec::with_capacity(1 + CHARGE_BYTES * charges),
+            body: Vec::with_capacity(8 + 8 * charges),
             charges,
             ..Self::default()
         }
@@ -166,6 +169,7 @@ impl Item {
                 self.intern(class, start)
             })
             .collect();
+        self.plan.push(charges.len() as u8);
         let mut index = 0;
         while index < charges.len() {
             // Neighbours on one key are the quotas of one rule: the script has
@@ -200,59 +204,23 @@ impl Item {
         }
         let class = self.keys[usize::from(key)].class;
         let head = [algorithm_number(class, quota), flags, place, size];
-        self.terms(head, key, tag_of(charge.key(), quota.algorithm()), charge.units(), quota);
-        if flags > SHADOW {
-            let mut overrides = [None; 2];
-            if let Some(scope) = scope {
-                let project = scope.project_id().map(|_| scope);
-                for (key, scope) in overrides.iter_mut().zip([project, Some(scope.without_project())]) {
-                    *key = scope
-                        .map(|scope| self.key(Class::Override, |names| layout.override_of(scope, names)));
+        let tag = tag_of(charge.key(), quota.algorithm());
+        terms(&mut self.plan, head, tag, charge.units(), quota);
+        if place == 0 {
+            self.refer(key);
+        }
+        if let Some(scope) = scope {
+            let project = scope.project_id().map(|_| scope);
+            for scope in [project, Some(scope.without_project())] {
+                match scope {
+                    Some(scope) => {
+                        let key = self.key(Class::Override, |names| layout.override_of(scope, names));
+                        self.refer(key);
+                    }
+                    None => self.body.extend_from_slice(&[0, 0]),
                 }
             }
-            self.extras(overrides, quota);
         }
-    }
-
-    /// What every charge has.
-    fn terms(&mut self, head: [u8; 4], key: u16, tag: u32, cost: u32, quota: &Quota) {
-        self.body.extend_from_slice(&head);
-        self.refer(key);
-        for word in [tag, cost, quota.limit()] {
-            self.body.extend_from_slice(&word.to_le_bytes());
-        }
-        self.number(quota.window_micros() as f64);
-        let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let spans = if is_bucket { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
-        for (micros, rest) in spans {
-            self.number(micros as f64);
-            self.body.extend_from_slice(&rest.to_le_bytes());
-        }
-    }
-
-    /// What only some charges have.
-    fn extras(&mut self, overrides: [Option<u16>; 2], quota: &Quota) {
-        for key in overrides {
-            match key {
-                Some(key) => self.refer(key),
-                None => self.body.extend_from_slice(&[0, 0]),
-            }
-        }
-        let is_leaky = quota.algorithm() == Algorithm::LeakyBucket;
-        let extra = if is_leaky { quota.queue() } else { quota.capacity() };
-        self.body.extend_from_slice(&extra.to_le_bytes());
-        let (unit, offset) = quota.calendar_window().map_or((0, 0), |calendar| {
-            let unit = match calendar.unit() {
-                CalendarUnit::Minute => 1,
-                CalendarUnit::Hour => 2,
-                CalendarUnit::Day => 3,
-                CalendarUnit::Week => 4,
-                CalendarUnit::Month => 5,
-            };
-            (unit, calendar.offset_minutes())
-        });
-        self.body.push(unit);
-        self.body.extend_from_slice(&offset.to_le_bytes());
     }
 
     fn number(&mut self, number: f64) {
@@ -293,6 +261,39 @@ impl Item {
     }
 }
 
+/// Bytes of a charge: `CHARGE_BYTES` in the script.
+const CHARGE_BYTES: usize = 55;
+
+/// A charge in the words of the script.
+fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) {
+    let algorithm = quota.algorithm();
+    into.extend_from_slice(&head);
+    for word in [tag, cost, quota.limit()] {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    into.extend_from_slice(&(quota.window_micros() as f64).to_le_bytes());
+    let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    let spans = if is_bucket { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
+    for (micros, rest) in spans {
+        into.extend_from_slice(&(micros as f64).to_le_bytes());
+        into.extend_from_slice(&rest.to_le_bytes());
+    }
+    let extra = if algorithm == Algorithm::LeakyBucket { quota.queue() } else { quota.capacity() };
+    into.extend_from_slice(&extra.to_le_bytes());
+    let (unit, offset) = quota.calendar_window().map_or((0, 0), |calendar| {
+        let unit = match calendar.unit() {
+            CalendarUnit::Minute => 1,
+            CalendarUnit::Hour => 2,
+            CalendarUnit::Day => 3,
+            CalendarUnit::Week => 4,
+            CalendarUnit::Month => 5,
+        };
+        (unit, calendar.offset_minutes())
+    });
+    into.push(unit);
+    into.extend_from_slice(&offset.to_le_bytes());
+}
+
 fn micros(length: std::time::Duration) -> f64 {
     length.as_micros() as f64
 }
@@ -312,36 +313,41 @@ pub(super) fn call<'i>(items: &'i [&'i Item], now: Option<Timestamp>) -> Call<'i
     let mut known: HashMap<&'i [u8], u16> = HashMap::new();
     // Numbers within the class first: where a class begins is known at the end.
     let mut numbers: Vec<u16> = Vec::with_capacity(items.len() * 2);
+    let mut plans = Plans::default();
     for item in items {
         for key in &item.keys {
             let (name, class) = (item.name(key), &mut by_class[key.class as usize]);
-            let number = *known.entry(name).or_insert_with(|| {
+            let mut new = || {
                 class.push(name);
                 class.len() as u16
-            });
-            numbers.push(number);
+            };
+            numbers.push(if items.len() == 1 { new() } else { *known.entry(name).or_insert_with(new) });
         }
+        plans.add(&item.plan);
     }
     let mut begins = [0u16; CLASSES];
     for class in 1..CLASSES {
         begins[class] = begins[class - 1] + by_class[class - 1].len() as u16;
     }
-    let size = items.iter().map(|item| item.body.len()).sum::<usize>();
+    let size = items.iter().map(|item| item.plan.len() + item.body.len()).sum::<usize>();
     let mut batch = Vec::with_capacity(24 + size);
     let now = now.map_or(-1.0, |now| now.as_micros() as f64);
     batch.extend_from_slice(&now.to_le_bytes());
-    batch.extend_from_slice(&(items.len() as u16).to_le_bytes());
-    for class in &by_class {
-        batch.extend_from_slice(&(class.len() as u16).to_le_bytes());
+    for count in [items.len(), plans.distinct.len()].into_iter().chain(by_class.iter().map(Vec::len)) {
+        batch.extend_from_slice(&(count as u16).to_le_bytes());
     }
+    plans.distinct.iter().for_each(|plan| batch.extend_from_slice(plan));
     let (mut kept, mut first) = (Vec::new(), 0);
-    for item in items {
+    for (item, plan) in items.iter().zip(&plans.numbers) {
         let start = batch.len();
         batch.extend_from_slice(&item.body);
         let mut patch = |offset: u32, number: u16| {
             let at = start + offset as usize;
             batch[at..at + 2].copy_from_slice(&number.to_le_bytes());
         };
+        if *plan > 0 {
+            patch(1, *plan);
+        }
         for (offset, key) in &item.references {
             let class = item.keys[usize::from(*key)].class;
             patch(*offset, begins[class as usize] + numbers[first + usize::from(*key)]);
@@ -353,4 +359,27 @@ pub(super) fn call<'i>(items: &'i [&'i Item], now: Option<Timestamp>) -> Call<'i
         first += item.keys.len();
     }
     Call { keys: by_class.concat(), batch, kept }
+}
+
+/// The plans of a batch, each once.
+#[derive(Default)]
+struct Plans<'i> {
+    distinct: Vec<&'i [u8]>,
+    /// The number of each item's plan; 0 for an item without one.
+    numbers: Vec<u16>,
+}
+
+impl<'i> Plans<'i> {
+    fn add(&mut self, plan: &'i [u8]) {
+        if plan.is_empty() {
+            return self.numbers.push(0);
+        }
+        // A service has few different plans, and the last one is the likeliest.
+        let known = self.distinct.iter().rposition(|known| *known == plan);
+        let index = known.unwrap_or_else(|| {
+            self.distinct.push(plan);
+            self.distinct.len() - 1
+        });
+        self.numbers.push(index as u16 + 1);
+    }
 }

@@ -14,6 +14,12 @@ impl StoreError {
         Self::new(kind, format!("the server refused: {error}"))
     }
 
+    /// What is at a key is not ours, or of a version that came after this one.
+    pub(super) fn unreadable() -> Self {
+        let message = "a key of this check holds something that is not Ratekeeper's, or is of another version";
+        Self::new(StoreErrorKind::Unreadable, message)
+    }
+
     /// What a script was told when it wanted to write.
     pub(super) fn from_server(reason: &str) -> Self {
         // Redis 6.2 puts its own words before the code.

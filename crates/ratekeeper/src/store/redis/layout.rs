@@ -182,7 +182,8 @@ fn is_integer(text: &str) -> bool {
 
 /// What a quota's name has beyond its rule's: `rpm` of `api.rpm`.
 fn quota_part(scope: Name, rule: Name) -> &'static str {
-    scope.as_str()[rule.as_str().len()..].trim_start_matches('.')
+    let rest = &scope.as_str()[rule.as_str().len()..];
+    rest.strip_prefix('.').unwrap_or(rest)
 }
 
 /// Copies `text`, with `%XX` for what does not print, could be taken for a hash

@@ -59,7 +59,7 @@ enum State {
     /// There; the number tells it from the ones before.
     Up(MultiplexedConnection, u64),
     /// Not to be had; calls fail.
-    Down(Arc<str>),
+    Down(StoreErrorKind, Arc<str>),
 }
 
 impl Link {
@@ -99,7 +99,7 @@ impl Link {
     #[cold]
     fn down(&self) -> StoreError {
         match &*self.state.borrow() {
-            State::Down(why) => StoreError::new(StoreErrorKind::Unavailable, &**why),
+            State::Down(kind, why) => StoreError::new(*kind, &**why),
             _ => StoreError::new(StoreErrorKind::Unavailable, "the store is being connected again"),
         }
     }
@@ -152,7 +152,8 @@ impl Link {
         let attempt = async {
             let (connection, number) = self.connection().await?;
             generation = Some(number);
-            Ok(send(connection).await)
+            // The client hands a server's refusal over as if it were an answer.
+            Ok(send(connection).await.and_then(Value::extract_error))
         };
         let outcome = match tokio::time::timeout(self.deadline, attempt).await {
             Ok(Err(refusal)) => return Err(refusal),
@@ -181,7 +182,7 @@ impl Link {
         loop {
             match &*state.borrow_and_update() {
                 State::Up(connection, generation) => return Ok((connection.clone(), *generation)),
-                State::Down(why) => return Err(StoreError::new(StoreErrorKind::Unavailable, &**why)),
+                State::Down(kind, why) => return Err(StoreError::new(*kind, &**why)),
                 State::Connecting => {}
             }
             if state.changed().await.is_err() {
@@ -197,10 +198,11 @@ impl Link {
         mut connection: MultiplexedConnection,
         call: &Call<'_>,
     ) -> Result<Value, RedisError> {
-        let first = connection.send_packed_command(&command("EVALSHA", &self.script.sha, call)).await;
-        match first {
+        let by_sha = command("EVALSHA", &self.script.sha, call);
+        match connection.send_packed_command(&by_sha).await?.extract_error() {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                connection.send_packed_command(&command("EVAL", &self.script.text, call)).await
+                let whole = command("EVAL", &self.script.text, call);
+                connection.send_packed_command(&whole).await?.extract_error()
             }
             other => other,
         }
@@ -210,7 +212,7 @@ impl Link {
     fn failed(self: &Arc<Self>, lost: Option<u64>, why: &str) {
         if self.breaker.failed(Instant::now()) {
             let first = back_off(self.breaker.policy(), 0);
-            self.open(why);
+            self.open(StoreErrorKind::Unavailable, why);
             self.wake_keeper(first);
         } else if let Some(lost) = lost {
             let is_lost = |state: &State| matches!(state, State::Up(_, number) if *number == lost);
@@ -227,9 +229,9 @@ impl Link {
         }
     }
 
-    fn open(&self, why: &str) {
+    fn open(&self, kind: StoreErrorKind, why: &str) {
         let message = format!("{} cannot be asked: {why}", self.server);
-        self.state.send_replace(State::Down(message.into()));
+        self.state.send_replace(State::Down(kind, message.into()));
         let before = self.breaker.state();
         if self.breaker.set(BreakerState::Open) && before == BreakerState::Closed {
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -262,8 +264,8 @@ impl Link {
                 }
                 match link.connect().await {
                     Ok(connection) => return link.close(connection),
-                    Err(error) => {
-                        link.open(&error);
+                    Err((kind, why)) => {
+                        link.open(kind, &why);
                         wait = back_off(link.breaker.policy(), failed);
                         failed += 1;
                     }
@@ -273,7 +275,7 @@ impl Link {
     }
 
     /// A new connection that has run the script once.
-    async fn connect(&self) -> Result<MultiplexedConnection, String> {
+    async fn connect(&self) -> Result<MultiplexedConnection, (StoreErrorKind, String)> {
         let patience = CONNECT_MIN.max(self.deadline.saturating_mul(4));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(patience))
@@ -291,8 +293,12 @@ impl Link {
             Ok(connection)
         };
         match tokio::time::timeout(patience, attempt).await {
-            Ok(outcome) => outcome.map_err(|error: RedisError| error.to_string()),
-            Err(_) => Err(format!("no connection within {patience:?}")),
+            // Whoever is not let in must hear that, not that nobody is there.
+            Ok(Err(error)) if StoreError::from_redis(&error).kind() == StoreErrorKind::Permission => {
+                Err((StoreErrorKind::Permission, error.to_string()))
+            }
+            Ok(outcome) => outcome.map_err(|error| (StoreErrorKind::Unavailable, error.to_string())),
+            Err(_) => Err((StoreErrorKind::Unavailable, format!("no connection within {patience:?}"))),
         }
     }
 }

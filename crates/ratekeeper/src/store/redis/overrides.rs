@@ -62,11 +62,14 @@ impl Inner {
     }
 
     async fn override_at(&self, key: &[u8]) -> Result<Option<Override>, StoreError> {
-        let fields: HashMap<String, String> = self.send(Cmd::hgetall(key)).await?;
+        let fields: HashMap<Vec<u8>, Vec<u8>> = self.send(Cmd::hgetall(key)).await?;
         if fields.is_empty() {
             return Ok(None);
         }
-        let mut found = read(&fields)?;
+        // Others may keep what they like in fields of their own.
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let mut found =
+            read(&fields.into_iter().map(|(name, value)| (text(name), text(value))).collect())?;
         if found.expires_at.is_none() {
             let left: i64 = self.send(Cmd::pttl(key)).await?;
             let left = u64::try_from(left).ok().map(Duration::from_millis);

@@ -72,7 +72,7 @@ impl<'a> Record<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, StoreError> {
         let mut reader = Reader(bytes);
         if reader.u8()? != FORMAT {
-            return Err(garbled());
+            return Err(StoreError::unreadable());
         }
         reader.u8()?; // the stage, which the script looks at
         let digest = reader.u64()?;
