@@ -18,9 +18,10 @@ use super::encode::tag_of;
 use super::record::Record;
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Bytes of a value before its records, and of each record.
-const HEAD_BYTES: usize = 12;
-const RECORD_BYTES: usize = 28;
+/// Bytes of the part of a counter that seldom changes, and of the time to live
+/// between those and the parts that do.
+const FIXED_BYTES: usize = 16;
+const TTL_BYTES: usize = 8;
 
 const ALLOWED: u8 = 1;
 const DENIED: u8 = 2;
@@ -299,13 +300,17 @@ fn found<'a>(
 
 /// The state of a charge in a packed value.
 fn packed(value: &[u8], tag: u32, algorithm: Algorithm) -> Result<State, StoreError> {
-    let records = value.get(HEAD_BYTES..).ok_or_else(garbled)?.chunks_exact(RECORD_BYTES);
-    for record in records {
-        let mut reader = Reader(record);
-        if reader.u32()? != tag {
+    let mut reader = Reader(value);
+    let [_, count, _, _] = reader.array()?;
+    let mut fixed = Reader(reader.take(FIXED_BYTES * usize::from(count))?);
+    reader.take(TTL_BYTES)?;
+    let mut moving = reader;
+    for _ in 0..count {
+        let (known, e, b) = (fixed.u32()?, fixed.u32()?, fixed.whole()?);
+        let (a, c) = (moving.whole()?, moving.u32()?);
+        if known != tag {
             continue;
         }
-        let (a, b, c, e) = (reader.whole()?, reader.whole()?, reader.u32()?, reader.u32()?);
         let bucket = Bucket { full_at: a, remainder: c, denominator: e };
         return Ok(match algorithm {
             Algorithm::FixedWindow => State::FixedWindow(FixedWindow { end: a, length: b, count: c }),

@@ -50,8 +50,10 @@
 
 local FORMAT = 1                                -- of values, as they are written
 local CHARGE, CHARGE_BYTES = '<BBBBI4I4I4ddI4dI4I4Bh', 55
-local HEAD, RECORD = '<BBI2d', '<I4ddI4I4'      -- 12 bytes, then 28 for each counter
-local ONE = '<BBI2dI4ddI4I4'                    -- a value with a single counter
+-- A value: B format, B counters, I2 0; for each counter I4 tag, I4 e, d b, which seldom change;
+-- d the end of the time to live; for each counter d a, I4 c. What a, b, c and e are is with the
+-- algorithms below.
+local FIXED_PART, MOVING_PART = '<I4I4d', '<dI4'
 local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
 local EXACT = 9007199254740992
 local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
@@ -75,16 +77,34 @@ local plans = {} -- each a list of charges, which are lists of their parts
 for p = 1, plan_count do
   local n = byte(blob, first)
   local plan = { n = n }
+  local only_buckets = true
   for i = 1, n do
-    plan[i] = { unpack_from(CHARGE, blob, first + 1 + (i - 1) * CHARGE_BYTES) }
+    local charge = { unpack_from(CHARGE, blob, first + 1 + (i - 1) * CHARGE_BYTES) }
+    plan[i] = charge
+    if charge[1] ~= TOKEN or charge[2] > 0 or charge[3] ~= i - 1 or charge[4] ~= n or charge[6] == 0 then
+      only_buckets = false
+    end
+  end
+  -- Token buckets of one rule: all that must hold of a value for the short way is how it begins.
+  if only_buckets then
+    local begins, terms = { pack('<BBI2', FORMAT, n, 0) }, {}
+    for i = 1, n do
+      local charge = plan[i]
+      begins[i + 1] = pack(FIXED_PART, charge[5], charge[7], 0)
+      local t = 5 * i - 5
+      terms[t + 1], terms[t + 2], terms[t + 3], terms[t + 4], terms[t + 5] =
+        charge[7], charge[9], charge[10], charge[11], charge[12]
+    end
+    plan.begins, plan.terms = table.concat(begins), terms
   end
   plans[p] = plan
   first = first + 1 + n * CHARGE_BYTES
 end
 
 local values                -- of the strings; '' where there is something else at the key
+local moved                 -- the moving parts of values that are behind
 local found                 -- of the other keys: what was read and what is to be written
-local marks, dirty, to_write -- how to write a string: 1 in place, 2 with a new time to live
+local marks, dirty, to_write -- how to write a string, and which ones
 local out, o                -- the reply in pieces
 
 -- a * b / c as quotient and rest, for b <= c or a * b / c within 2^53.
@@ -181,18 +201,23 @@ local function px(ttl)
   return millis < least and least or millis
 end
 
+-- Ways to write a string, each of which does what those before it do.
+local MOVING_ONLY, IN_PLACE, ANEW = 1, 2, 3
+
 local function mark(k, how)
   local known = marks[k]
   if not known then
     to_write = to_write + 1
     dirty[to_write] = k
+    marks[k] = how
+  elseif how > known then
+    marks[k] = how
   end
-  if known ~= 2 then marks[k] = how end
 end
 
 -- Reads everything that most checks need, in one call.
 local function read()
-  values, found, marks, dirty, to_write, out, o = {}, {}, {}, {}, 0, { pack('<d', now) }, 1
+  values, moved, found, marks, dirty, to_write, out, o = {}, {}, {}, {}, {}, 0, { pack('<d', now) }, 1
   if strings == 1 then
     local value = try('GET', KEYS[1])
     values[1] = type(value) == 'table' and '' or value
@@ -240,61 +265,95 @@ local function write(...)
   return reply
 end
 
--- The commonest check of all: one token bucket that stands alone. Says whether it was one.
-local function single(charge, k)
-  local value, full_at, rest, denominator, ttl = values[k], 0, 0, 0, 0
-  local limit, tag = charge[7], charge[5]
-  if value then
-    if #value ~= 40 then return false end
-    local format, count, _, known
-    format, count, _, ttl, known, full_at, _, rest, denominator = unpack_from(ONE, value)
-    -- Another limit has other fractions: not for here.
-    if format ~= FORMAT or count ~= 1 or known ~= tag or denominator ~= limit then return false end
+-- The value of a key, with what has been changed in place.
+local function value_of(k)
+  local value, moving = values[k], moved[k]
+  if moving then
+    value = string.sub(value, 1, #value - #moving) .. moving
+    values[k], moved[k] = value, nil
+    mark(k, IN_PLACE)
   end
-  local debt = full_at - now
-  if debt < 0 then debt, rest = 0, 0 end
-  local room, room_rest = charge[11], charge[12]
-  if debt > room then return false end
-  local owed, part = debt + charge[9], rest + charge[10]
-  if part >= limit then owed, part = owed + 1, part - limit end
-  local denied = owed > room or owed == room and part > room_rest
+  return value
+end
+
+-- The commonest checks of all: the token buckets of one rule, nothing else. Says whether it
+-- was one; all that is out of the ordinary is for others.
+local state = {}
+local MOVING = { '<dI4' }
+local function buckets(plan, k)
+  local n, terms, value, ttl, head = plan.n, plan.terms, moved[k] and value_of(k) or values[k], 0, nil
   if value then
-    out[o + 1], out[o + 2] = denied and '\2\2\40\0' or '\1\2\40\0', value
+    head = 4 + 16 * n
+    if #value ~= head + 8 + 12 * n or string.sub(value, 1, head) ~= plan.begins then return false end
+    ttl = unpack_from('<d', value, head + 1)
+  end
+  local denied, last = false, 0
+  for i = 1, n do
+    local t, debt, rest = 5 * i - 5, 0, 0
+    if value then
+      debt, rest = unpack_from('<dI4', value, head + 12 * i - 3)
+      debt = debt - now
+      if debt < 0 then debt, rest = 0, 0 end
+    end
+    local limit, room = terms[t + 1], terms[t + 4]
+    if debt > room then return false end
+    local owed, part = debt + terms[t + 2], rest + terms[t + 3]
+    if part >= limit then owed, part = owed + 1, part - limit end
+    if owed > room or owed == room and part > terms[t + 5] then denied = true end
+    if owed > last then last = owed end
+    state[2 * i - 1], state[2 * i] = now + owed, part
+  end
+  if value then
+    out[o + 1], out[o + 2] = (denied and '\2\2' or '\1\2') .. pack('<I2', #value), value
     o = o + 2
+    if n > 1 then
+      o = o + 1
+      out[o] = string.rep('\1', n - 1)
+    end
   else
     o = o + 1
-    out[o] = denied and '\2\0' or '\1\0'
+    out[o] = (denied and '\2' or '\1') .. string.rep('\0', n)
   end
   if denied then return true end
-  local last, how = now + owed, 1
-  if last >= ttl or not value then how, ttl = 2, ttl_until(last + 1) end
-  values[k] = pack(ONE, FORMAT, 1, 0, ttl, tag, last, 0, part, limit)
-  if marks[k] ~= 2 then mark(k, how) end
+  local format = MOVING[n]
+  if not format then
+    format = '<' .. string.rep('dI4', n)
+    MOVING[n] = format
+  end
+  local moving
+  if n == 1 then moving = pack(format, state[1], state[2]) else moving = pack(format, unpack(state, 1, 2 * n)) end
+  last = now + last + 1
+  if value and last <= ttl then
+    moved[k] = moving
+    mark(k, MOVING_ONLY)
+  else
+    values[k] = plan.begins .. pack('<d', ttl_until(last)) .. moving
+    mark(k, ANEW)
+  end
   return true
 end
 
 -- Other common checks: all counters in packed strings, in order, well, with no override
 -- to apply. Returns where the next item begins, or nothing if the check is another one.
-local state, pending_keys, pending_values, pending_marks = {}, {}, {}, {}
-local RECORDS = { ONE }
+local pending_keys, pending_values, pending_marks = {}, {}, {}
 local function ordinary(plan, pos)
   local begin = o + 1
   o = begin
   local denied, pending = false, 0
-  local k, value, last, ttl
+  local k, value, last, ttl, head
   for i = 1, plan.n do
     local charge = plan[i]
     local alg, flags, place, size, tag = charge[1], charge[2], charge[3], charge[4], charge[5]
     if flags > 3 or place >= size then return nil end
     if place == 0 then
       k, pos = unpack_from('<I2', blob, pos)
-      value, last, ttl = values[k], 0, 0
+      value, last, ttl, head = value_of(k), 0, 0, 4 + 16 * size
       if value then
-        if #value ~= 12 + 28 * size then return nil end
-        local format, count, _
-        format, count, _, ttl = unpack_from(HEAD, value)
+        if #value ~= head + 8 + 12 * size then return nil end
+        local format, count = byte(value, 1, 2)
         if format ~= FORMAT or count ~= size then return nil end
-        out[o + 1], out[o + 2] = size == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
+        ttl = unpack_from('<d', value, head + 1)
+        out[o + 1], out[o + 2] = pack('<BI2', 2, #value), value
         o = o + 2
       else
         o = o + 1
@@ -316,8 +375,9 @@ local function ordinary(plan, pos)
     local a, b, c, e = 0, 0, 0, 0
     if value then
       local known
-      known, a, b, c, e = unpack_from(RECORD, value, 13 + 28 * place)
+      known, e, b = unpack_from(FIXED_PART, value, 5 + 16 * place)
       if known ~= tag then return nil end
+      a, c = unpack_from(MOVING_PART, value, head + 9 + 12 * place)
     end
     local verdict, na, nb, nc, ne =
       step(alg, a, b, c, e, now, cost, charge[7], charge[8], charge[9], charge[10], charge[11], charge[12])
@@ -327,25 +387,17 @@ local function ordinary(plan, pos)
       na, nb, nc, ne = a, b, c, e
     end
     if not denied then
-      local ends = na
-      if alg == FIXED then
-      elseif alg ~= SLIDING then
-        if nc > 0 then ends = na + 1 end
-      else
-        ends = expiry(alg, na, nb, nc, ne)
-      end
+      local ends = expiry(alg, na, nb, nc, ne)
       if ends > last then last = ends end
-      local at = 5 * place
-      state[at + 5], state[at + 6], state[at + 7], state[at + 8], state[at + 9] = tag, na, nb, nc, ne
+      local fixed, moving = 4 + 3 * place, 5 + 3 * size + 2 * place
+      state[fixed], state[fixed + 1], state[fixed + 2] = tag, ne, nb
+      state[moving], state[moving + 1] = na, nc
       if place + 1 == size then
-        local how = 1
-        if last > ttl or not value then how, ttl = 2, ttl_until(last) end
-        state[1], state[2], state[3], state[4] = FORMAT, size, 0, ttl
-        local format = RECORDS[size]
-        if not format then
-          format = HEAD .. string.rep('I4ddI4I4', size)
-          RECORDS[size] = format
-        end
+        local how = IN_PLACE
+        if last > ttl or not value then how, ttl = ANEW, ttl_until(last) end
+        state[1], state[2], state[3], state[4 + 3 * size] = FORMAT, size, 0, ttl
+        local format = size == 1 and '<BBI2I4I4dddI4'
+            or '<BBI2' .. string.rep('I4I4d', size) .. 'd' .. string.rep('dI4', size)
         pending = pending + 1
         pending_keys[pending], pending_marks[pending] = k, how
         pending_values[pending] = pack(format, unpack(state, 1, 4 + 5 * size))
@@ -749,6 +801,13 @@ local function prepare()
     end
   end
 
+  -- The i-th of the records in a value.
+  local function record(value, count, i)
+    local tag, e, b = unpack_from(FIXED_PART, value, 16 * i - 11)
+    local a, c = unpack_from(MOVING_PART, value, 16 * count + 12 * i + 1)
+    return tag, a, b, c, e
+  end
+
   -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
   -- caller is told was there.
   local function load(ch)
@@ -761,19 +820,18 @@ local function prepare()
       ch.kit = kit
       return nil
     end
-    local value = values[ch.k]
-    ch.a, ch.b, ch.c, ch.e = 0, 0, 0, 0
+    local value = value_of(ch.k)
+    ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
     if not value then
       ch.old = '\0'
       return nil
     end
-    if #value < 12 or not READABLE[byte(value)] or #value ~= 12 + 28 * byte(value, 2) then
-      return unreadable(ch.k)
-    end
-    for offset = 13, #value, 28 do
-      local tag, a, b, c, e = unpack_from(RECORD, value, offset)
+    local format, count = byte(value, 1, 2)
+    if not READABLE[format] or #value ~= 12 + 28 * (count or 0) then return unreadable(ch.k) end
+    for i = 1, count do
+      local tag, a, b, c, e = record(value, count, i)
       if tag == ch.tag then
-        ch.offset, ch.a, ch.b, ch.c, ch.e = offset, a, b, c, e
+        ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
         break
       end
     end
@@ -782,37 +840,35 @@ local function prepare()
 
   -- Writes a record into its key's value, or takes it out (without `ch.a`).
   local function save(ch)
-    local value, k = values[ch.k] or pack(HEAD, FORMAT, 0, 0, 0), ch.k
-    local record = ch.a and pack(RECORD, ch.tag, ch.a, ch.b, ch.c, ch.e) or ''
-    local kept, n, how, last = { '' }, 1, 1, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
-    local is_there = false
-    for offset = 13, #value, 28 do
-      local tag, a, b, c, e = unpack_from(RECORD, value, offset)
+    local value, k, count = value_of(ch.k), ch.k, 0
+    local fixed, moving, n, ttl, is_there = {}, {}, 0, 0, false
+    local function keep(tag, a, b, c, e)
+      n = n + 1
+      fixed[n], moving[n] = pack(FIXED_PART, tag, e, b), pack(MOVING_PART, a, c)
+    end
+    if value then
+      count = byte(value, 2)
+      ttl = unpack_from('<d', value, 5 + 16 * count)
+    end
+    for i = 1, count do
+      local tag, a, b, c, e = record(value, count, i)
       if tag == ch.tag then
         is_there = true
-        if ch.a then
-          n = n + 1
-          kept[n] = record
-        end
+        if ch.a then keep(tag, ch.a, ch.b, ch.c, ch.e) end
       -- Only what is added makes a value longer, so then what is over goes.
-      elseif ch.offset or not ch.a or expiry(tag % 8, a, b, c, e) > now then
-        n = n + 1
-        kept[n] = sub(value, offset, offset + 27)
+      elseif ch.index or not ch.a or expiry(tag % 8, a, b, c, e) > now then
+        keep(tag, a, b, c, e)
       end
     end
-    if ch.a and not is_there then
-      n = n + 1
-      kept[n] = record
-    end
-    if n == 1 then
+    if ch.a and not is_there then keep(ch.tag, ch.a, ch.b, ch.c, ch.e) end
+    if n == 0 then
       values[k] = false
-      return mark(k, 2)
+      return mark(k, ANEW)
     end
-    local _, count, _, ttl = unpack_from(HEAD, value)
-    if last > ttl then how, ttl = 2, ttl_until(last) end
-    if count ~= n - 1 then how = 2 end
-    kept[1] = pack(HEAD, FORMAT, n - 1, 0, ttl)
-    values[k] = concat(kept)
+    local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
+    if last > ttl then how, ttl = ANEW, ttl_until(last) end
+    if count ~= n then how = ANEW end
+    values[k] = pack('<BBI2', FORMAT, n, 0) .. concat(fixed) .. pack('<d', ttl) .. concat(moving)
     mark(k, how)
   end
 
@@ -970,7 +1026,7 @@ local function prepare()
       local forget_at = open_until + keep
       values[id] = pack(ID, FORMAT, stage, digest, open_until, forget_at, now, #answer) .. answer .. ARGV[argument]
       found[id] = forget_at
-      mark(id, 2)
+      mark(id, ANEW)
     end
     return answer, pos
   end
@@ -1144,7 +1200,7 @@ local function prepare()
     if record then
       values[id] = sub(record.value, 1, 1) .. '\2' .. sub(record.value, 3)
       found[id] = record.forget_at
-      mark(id, 1)
+      mark(id, IN_PLACE)
     end
     for i = 1, n do
       local ch = charges[i]
@@ -1158,7 +1214,7 @@ local function prepare()
         adjust_kit(ch.kit, ch)
       elseif ch.kind == 1 then
         top_up_packed(ch, at)
-      elseif ch.offset then
+      elseif ch.index then
         refund_packed(ch, at)
       end
     end
@@ -1172,9 +1228,9 @@ local function prepare()
     if failure then return failure, pos end
     local list, kit = ch.list, ch.kit
     -- There, or about to be: an earlier item of the batch may have made it.
-    local is_there = ch.offset or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
+    local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
     if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
-    if ch.offset then
+    if ch.index then
       ch.a = nil
       save(ch)
     elseif is_there then
@@ -1196,10 +1252,7 @@ local function run(deny_writes)
     local before, done = o, false
     if op == 0 and not deny_writes then
       local plan = plans[number]
-      local charge = plan[1]
-      if plan.n == 1 and charge[1] == TOKEN and charge[2] == 0 and charge[4] == 1 and charge[6] > 0 then
-        done = single(charge, k)
-      end
+      done = plan.terms and buckets(plan, k)
       if not done then
         next_pos = ordinary(plan, pos + 3)
         done = next_pos ~= nil
@@ -1222,17 +1275,27 @@ local function run(deny_writes)
   end
 end
 
+-- Where the moving parts of so many counters begin: as text, because a number costs more.
+local OFFSETS = { '28', '44', '60', '76' }
+
 local function write_all()
   for i = 1, to_write do
     local k = dirty[i]
-    local value = values[k]
+    local value, moving, how = values[k], moved[k], marks[k]
     if not value then
       write('DEL', KEYS[k])
-    elseif marks[k] == 1 then
-      if written then call('SETRANGE', KEYS[k], '0', value) else write('SETRANGE', KEYS[k], '0', value) end
+    elseif how == ANEW then
+      if moving then value = value_of(k) end
+      local ttl = found[k] or unpack_from('<d', value, 5 + 16 * byte(value, 2))
+      write('SET', KEYS[k], value, 'PX', px(ttl))
     else
-      local _, _, _, ttl = unpack_from(HEAD, value)
-      write('SET', KEYS[k], value, 'PX', px(found[k] or ttl))
+      local at, what = '0', value
+      if how == MOVING_ONLY then
+        at, what = OFFSETS[#moving / 12] or #value - #moving, moving
+      elseif moving then
+        what = value_of(k)
+      end
+      if written then call('SETRANGE', KEYS[k], at, what) else write('SETRANGE', KEYS[k], at, what) end
     end
   end
   for k = strings + 1, strings + kits + lists do

@@ -16,7 +16,8 @@ impl StoreError {
 
     /// What is at a key is not ours, or of a version that came after this one.
     pub(super) fn unreadable() -> Self {
-        let message = "a key of this check holds something that is not Ratekeeper's, or is of another version";
+        let message =
+            "a key of this check holds something that is not Ratekeeper's, or is of another version";
         Self::new(StoreErrorKind::Unreadable, message)
     }
 

@@ -68,8 +68,7 @@ impl Inner {
         }
         // Others may keep what they like in fields of their own.
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let mut found =
-            read(&fields.into_iter().map(|(name, value)| (text(name), text(value))).collect())?;
+        let mut found = read(&fields.into_iter().map(|(name, value)| (text(name), text(value))).collect())?;
         if found.expires_at.is_none() {
             let left: i64 = self.send(Cmd::pttl(key)).await?;
             let left = u64::try_from(left).ok().map(Duration::from_millis);
