@@ -32,6 +32,9 @@ const QUOTAS: [&str; 14] = [
     "1/1s concurrency",
     "1000000000/31d",
 ];
+/// Quotas that are tiers of one rule, which stores may keep together: token
+/// buckets only, and of several algorithms.
+const TIERS: [(&str, &[usize]); 2] = [("t", &[6, 7, 8, 13]), ("m", &[0, 2, 9, 10])];
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 const ENDPOINT: &str = "/search";
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -93,6 +96,17 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
     )
 }
 
+/// All tiers of a rule for one subject, as requests usually ask for them.
+fn tiers() -> impl Strategy<Value = Vec<ChargePlan>> {
+    (0..TIERS.len(), charge_plan()).prop_map(|(rule, plan)| {
+        TIERS[rule].1.iter().map(|quota| ChargePlan { quota: *quota, emergency: 0, ..plan.clone() }).collect()
+    })
+}
+
+fn charge_plans(most: usize) -> impl Strategy<Value = Vec<ChargePlan>> {
+    prop_oneof![3 => vec(charge_plan(), 1..most), 1 => tiers()]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let jump = prop_oneof![
         6 => 0..2_000_000i64,
@@ -107,9 +121,9 @@ fn event() -> impl Strategy<Value = Event> {
     let to = (1..12u64, proptest::option::of(500..30_000u64), proptest::option::of(1..60u64));
     prop_oneof![
         6 => jump.prop_map(Event::Clock),
-        12 => (vec(charge_plan(), 1..6), proptest::bool::weighted(0.1), id)
+        12 => (charge_plans(6), proptest::bool::weighted(0.1), id)
             .prop_map(|(charges, peek, id)| Event::Check { charges, peek, id }),
-        2 => vec(vec(charge_plan(), 1..4), 2..12).prop_map(Event::Burst),
+        2 => vec(charge_plans(4), 2..12).prop_map(Event::Burst),
         2 => (0..6u8, proptest::option::weighted(0.8, 0..12u32)).prop_map(|(id, actual)| Event::Settle { id, actual }),
         3 => (0..6usize, 1..6u32).prop_map(|(back, units)| Event::Refund { back, units }),
         1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),
@@ -131,8 +145,13 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let quotas = QUOTAS.iter().enumerate().map(|(index, text)| {
-            let name = Name::new(&format!("q{index}")).expect("a short name");
-            (name, text.parse().expect("a quota of the table"))
+            let rule = TIERS.iter().find(|(_, tiers)| tiers.contains(&index));
+            let name = format!("q{index}");
+            let name = match rule {
+                Some((rule, _)) => Name::new(rule).and_then(|rule| Name::joined(rule, &name)),
+                None => Name::new(&name),
+            };
+            (name.expect("a short name"), text.parse().expect("a quota of the table"))
         });
         let scope = OverrideScope::project(ENDPOINT, "1", "42").expect("a short scope");
         Self { quotas: quotas.collect(), scope }
