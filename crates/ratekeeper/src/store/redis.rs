@@ -191,11 +191,12 @@ impl RedisStoreBuilder {
         let store = |got: String, expected: &str| InvalidInput::new(Field::Store, got, expected);
         let runtime = Handle::try_current()
             .map_err(|_| store("no tokio runtime".into(), "a store that is made inside of one"))?;
-        let bounds: [(&str, bool); 4] = [
+        let bounds: [(&str, bool); 5] = [
             ("a prefix of at most 128 printable characters", self.has_valid_prefix()),
             ("a deadline from 1 ms to 60 s", (1..=60_000).contains(&self.deadline.as_millis())),
             ("a queue of at least 1", self.queue_max > 0),
             ("1 to 64 connections", (1..=CONNECTIONS_MAX).contains(&self.connections)),
+            ("rediss:// and certificates in PEM form with a certificate authority", self.has_valid_ca()),
         ];
         if let Some((expected, _)) = bounds.iter().find(|(_, holds)| !holds) {
             return Err(store(format!("{self:?}"), expected));
@@ -219,6 +220,13 @@ impl RedisStoreBuilder {
 
     fn has_valid_prefix(&self) -> bool {
         self.prefix.len() <= PREFIX_BYTES_MAX && self.prefix.bytes().all(|byte| byte.is_ascii_graphic())
+    }
+
+    /// Without a certificate in it, every server would be refused.
+    fn has_valid_ca(&self) -> bool {
+        let Some(pem) = &self.ca else { return true };
+        self.url.starts_with("rediss://")
+            && String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----")
     }
 
     /// The reason is without the URL, which may hold a password.

@@ -4,4 +4,5 @@
 
 mod control;
 mod engine;
+mod outages;
 mod script;

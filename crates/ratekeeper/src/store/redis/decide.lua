@@ -10,8 +10,10 @@
 -- ARGV[1]   the batch, little-endian: a header
 --             d  now in microseconds, -1 to ask the server
 --             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
---           then the plans, of which checks that ask for the same share one: B charges,
---           and the charges; then the items, each of which begins with a byte that says
+--           then the plans, of which checks that ask for the same share one: B charges, B
+--           whether they are the token buckets of one rule and nothing else; if so, how a
+--           value with all of them begins and for each charge I4 limit, d and I4 cost, d and
+--           I4 room, as below; and the charges; then the items, each of which begins with a byte that says
 --           what it is:
 --             0  check    I2 plan, the keys
 --             1  peek     the same; writes nothing
@@ -54,6 +56,7 @@ local CHARGE, CHARGE_BYTES = '<BBBBI4I4I4ddI4dI4I4Bh', 55
 -- d the end of the time to live; for each counter d a, I4 c. What a, b, c and e are is with the
 -- algorithms below.
 local FIXED_PART, MOVING_PART = '<I4I4d', '<dI4'
+local TERMS = '<I4dI4dI4'
 local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
 local EXACT = 9007199254740992
 local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
@@ -62,7 +65,7 @@ local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7
 
 local KEYS, blob = KEYS, ARGV[1]
 local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struct.unpack
-local byte, fmod = string.byte, math.fmod
+local byte, sub = string.byte, string.sub
 
 local now, items, plan_count, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2I2', blob)
 local given = now >= 0
@@ -70,122 +73,37 @@ if not given then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local any_override = overrides > 0
-    and call('EXISTS', unpack(KEYS, strings + kits + lists + 1, strings + kits + lists + overrides)) > 0
 
-local plans = {} -- each a list of charges, which are lists of their parts
+local plans = {}
 for p = 1, plan_count do
-  local n = byte(blob, first)
+  local n, only_buckets = byte(blob, first, first + 1)
   local plan = { n = n }
-  local only_buckets = true
-  for i = 1, n do
-    local charge = { unpack_from(CHARGE, blob, first + 1 + (i - 1) * CHARGE_BYTES) }
-    plan[i] = charge
-    if charge[1] ~= TOKEN or charge[2] > 0 or charge[3] ~= i - 1 or charge[4] ~= n or charge[6] == 0 then
-      only_buckets = false
-    end
-  end
-  -- Token buckets of one rule: all that must hold of a value for the short way is how it begins.
-  if only_buckets then
-    local begins, terms = { pack('<BBI2', FORMAT, n, 0) }, {}
-    for i = 1, n do
-      local charge = plan[i]
-      begins[i + 1] = pack(FIXED_PART, charge[5], charge[7], 0)
-      local t = 5 * i - 5
-      terms[t + 1], terms[t + 2], terms[t + 3], terms[t + 4], terms[t + 5] =
-        charge[7], charge[9], charge[10], charge[11], charge[12]
-    end
-    plan.begins, plan.terms = table.concat(begins), terms
-  end
-  plans[p] = plan
-  first = first + 1 + n * CHARGE_BYTES
-end
-
-local values                -- of the strings; '' where there is something else at the key
-local moved                 -- the moving parts of values that are behind
-local found                 -- of the other keys: what was read and what is to be written
-local marks, dirty, to_write -- how to write a string, and which ones
-local out, o                -- the reply in pieces
-
--- a * b / c as quotient and rest, for b <= c or a * b / c within 2^53.
-local function muldivmod(a, b, c)
-  local product = a * b
-  if product < EXACT then
-    local rest = fmod(product, c)
-    return (product - rest) / c, rest
-  end
-  local low = fmod(b, c)
-  local quotient, rest = 0, 0
-  for shift = 4, 0, -1 do -- five digits of base 128: every sum stays below 2^53
-    local scaled = a / 128 ^ shift
-    local digit = (scaled - scaled % 1) % 128
-    local sum = rest * 128 + digit * low
-    rest = fmod(sum, c)
-    quotient = quotient * 128 + (sum - rest) / c
-  end
-  return quotient + a * ((b - low) / c), rest
-end
-
-local function muldiv_up(a, b, c)
-  local quotient, rest = muldivmod(a, b, c)
-  return rest > 0 and quotient + 1 or quotient
-end
-
--- What an algorithm does with a state and a cost that may be charged: 0 and the state after
--- it, 1 if there is no room, 2 if this clock and quota could not have made the state.
-local function step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr, calendar)
-  if alg == TOKEN or alg == LEAKY then -- a: full at, c / e: and a fraction
-    local debt, rest = a - at, c
-    if debt < 0 then
-      debt, rest = 0, 0
-    elseif rest > 0 and e ~= limit then
-      rest = muldiv_up(limit, rest, e)
-      if rest >= limit then debt, rest = debt + 1, rest - limit end
-    end
-    local most = alg == TOKEN and rm or rm + window
-    if (debt > most or debt == most and rest > rr) and (e ~= limit or debt > most + window) then return 2 end
-    local owed, part = debt + cm, rest + cr
-    if part >= limit then owed, part = owed + 1, part - limit end
-    if alg == TOKEN then
-      if owed > rm or owed == rm and part > rr then return 1 end
-    elseif cost > limit or debt > rm or debt == rm and rest > rr then
-      return 1
-    end
-    return 0, at + owed, 0, part, limit
-  elseif alg == FIXED then -- a: end, b: length, c: count
-    if a - b > at then return 2 end
-    if at < a then
-      if c + cost > limit then return 1 end
-      return 0, a, b, c + cost, 0
-    end
-    if cost > limit then return 1 end
-    if calendar then
-      local from, to = calendar(at)
-      return 0, to, to - from, cost, 0
-    end
-    return 0, at + window, window, cost, 0
-  else -- SLIDING; a: start, b: window, c: in the window before, e: in this one
-    if c + e > 0 then
-      if b ~= window or a > at then return 2 end
-      if at - a >= window then
-        if e > 0 and at - a < 2 * window then a, c, e = a + window, e, 0 else a, c, e = at, 0, 0 end
-      end
+  first = first + 2
+  if only_buckets == 1 then
+    plan.begins = sub(blob, first, first + 16 * n + 3)
+    first = first + 16 * n + 4
+    if n == 1 then
+      plan.terms = { unpack_from(TERMS, blob, first) }
     else
-      a = at
+      local terms = {}
+      for t = 0, 5 * n - 5, 5 do
+        terms[t + 1], terms[t + 2], terms[t + 3], terms[t + 4], terms[t + 5] =
+          unpack_from(TERMS, blob, first + t / 5 * 28)
+      end
+      plan.terms = terms
     end
-    local faded = c > 0 and muldiv_up(c, window - (at - a), window) or 0
-    if faded + e + cost > limit then return 1 end
-    return 0, a, window, c, e + cost
+    first = first + 28 * n
   end
+  plan.at = first -- the charges themselves, which the short way does not need
+  first = first + n * CHARGE_BYTES
+  plans[p] = plan
 end
 
--- From when on a state says no more than none.
-local function expiry(alg, a, b, c, e)
-  if alg == TOKEN or alg == LEAKY then return c > 0 and a + 1 or a end
-  if alg == FIXED then return a end
-  if e > 0 then return a + 2 * b end
-  return c > 0 and a + b or 0
-end
+local values                 -- of strings and kits; '' where there is something else at the key
+local moved                  -- the moving parts of values that are behind
+local found                  -- of kits and lists: what was read and what is to be written
+local marks, dirty, to_write -- how to write a string, and which ones
+local out, o                 -- the reply in pieces
 
 -- A time to live for a state that lasts until `last`, with slack so that it need not be
 -- renewed with every hit.
@@ -215,41 +133,6 @@ local function mark(k, how)
   end
 end
 
--- Reads everything that most checks need, in one call.
-local function read()
-  values, moved, found, marks, dirty, to_write, out, o = {}, {}, {}, {}, {}, 0, { pack('<d', now) }, 1
-  if strings == 1 then
-    local value = try('GET', KEYS[1])
-    values[1] = type(value) == 'table' and '' or value
-  elseif strings > 1 then
-    values = call('MGET', unpack(KEYS, 1, strings))
-    local absent, n = {}, 0
-    for k = 1, strings do
-      if not values[k] then
-        n = n + 1
-        absent[n] = KEYS[k]
-      end
-    end
-    -- MGET passes over what is not a string; we must not.
-    if n > 0 and call('EXISTS', unpack(absent, 1, n)) > 0 then
-      for k = 1, strings do
-        if not values[k] and call('EXISTS', KEYS[k]) == 1 then values[k] = '' end
-      end
-    end
-  end
-end
-
-local has_override = {}
-local function is_overridden(k)
-  if k == 0 or not any_override then return false end
-  local is = has_override[k]
-  if is == nil then
-    is = call('EXISTS', KEYS[k]) == 1
-    has_override[k] = is
-  end
-  return is
-end
-
 -- The first write may be refused (memory, a replica, a disk that is full); nothing has
 -- happened then. Once one has passed, the server refuses none of the others.
 local refused, written
@@ -276,199 +159,112 @@ local function value_of(k)
   return value
 end
 
--- The commonest checks of all: the token buckets of one rule, nothing else. Says whether it
--- was one; all that is out of the ordinary is for others.
-local state = {}
-local MOVING = { '<dI4' }
-local function buckets(plan, k)
-  local n, terms, value, ttl, head = plan.n, plan.terms, moved[k] and value_of(k) or values[k], 0, nil
-  if value then
-    head = 4 + 16 * n
-    if #value ~= head + 8 + 12 * n or string.sub(value, 1, head) ~= plan.begins then return false end
-    ttl = unpack_from('<d', value, head + 1)
-  end
-  local denied, last = false, 0
-  for i = 1, n do
-    local t, debt, rest = 5 * i - 5, 0, 0
-    if value then
-      debt, rest = unpack_from('<dI4', value, head + 12 * i - 3)
-      debt = debt - now
-      if debt < 0 then debt, rest = 0, 0 end
-    end
-    local limit, room = terms[t + 1], terms[t + 4]
-    if debt > room then return false end
-    local owed, part = debt + terms[t + 2], rest + terms[t + 3]
-    if part >= limit then owed, part = owed + 1, part - limit end
-    if owed > room or owed == room and part > terms[t + 5] then denied = true end
-    if owed > last then last = owed end
-    state[2 * i - 1], state[2 * i] = now + owed, part
-  end
-  if value then
-    out[o + 1], out[o + 2] = (denied and '\2\2' or '\1\2') .. pack('<I2', #value), value
-    o = o + 2
-    if n > 1 then
-      o = o + 1
-      out[o] = string.rep('\1', n - 1)
-    end
-  else
-    o = o + 1
-    out[o] = (denied and '\2' or '\1') .. string.rep('\0', n)
-  end
-  if denied then return true end
-  local format = MOVING[n]
-  if not format then
-    format = '<' .. string.rep('dI4', n)
-    MOVING[n] = format
-  end
-  local moving
-  if n == 1 then moving = pack(format, state[1], state[2]) else moving = pack(format, unpack(state, 1, 2 * n)) end
-  last = now + last + 1
-  if value and last <= ttl then
-    moved[k] = moving
-    mark(k, MOVING_ONLY)
-  else
-    values[k] = plan.begins .. pack('<d', ttl_until(last)) .. moving
-    mark(k, ANEW)
-  end
-  return true
-end
-
--- Other common checks: all counters in packed strings, in order, well, with no override
--- to apply. Returns where the next item begins, or nothing if the check is another one.
-local pending_keys, pending_values, pending_marks = {}, {}, {}
-local function ordinary(plan, pos)
-  local begin = o + 1
-  o = begin
-  local denied, pending = false, 0
-  local k, value, last, ttl, head
-  for i = 1, plan.n do
-    local charge = plan[i]
-    local alg, flags, place, size, tag = charge[1], charge[2], charge[3], charge[4], charge[5]
-    if flags > 3 or place >= size then return nil end
-    if place == 0 then
-      k, pos = unpack_from('<I2', blob, pos)
-      value, last, ttl, head = value_of(k), 0, 0, 4 + 16 * size
-      if value then
-        if #value ~= head + 8 + 12 * size then return nil end
-        local format, count = byte(value, 1, 2)
-        if format ~= FORMAT or count ~= size then return nil end
-        ttl = unpack_from('<d', value, head + 1)
-        out[o + 1], out[o + 2] = pack('<BI2', 2, #value), value
-        o = o + 2
-      else
-        o = o + 1
-        out[o] = '\0'
-      end
-    else
-      o = o + 1
-      out[o] = value and '\1' or '\0'
-    end
-    if flags > 1 then
-      if any_override then
-        local project, organisation = unpack_from('<I2I2', blob, pos)
-        if is_overridden(project) or is_overridden(organisation) then return nil end
-      end
-      pos = pos + 4
-    end
-    local cost = charge[6]
-    if alg == LOG or alg > LEAKY or cost == 0 then return nil end
-    local a, b, c, e = 0, 0, 0, 0
-    if value then
-      local known
-      known, e, b = unpack_from(FIXED_PART, value, 5 + 16 * place)
-      if known ~= tag then return nil end
-      a, c = unpack_from(MOVING_PART, value, head + 9 + 12 * place)
-    end
-    local verdict, na, nb, nc, ne =
-      step(alg, a, b, c, e, now, cost, charge[7], charge[8], charge[9], charge[10], charge[11], charge[12])
-    if verdict == 2 then return nil end
-    if verdict == 1 then
-      if flags % 2 == 0 then denied = true end
-      na, nb, nc, ne = a, b, c, e
-    end
-    if not denied then
-      local ends = expiry(alg, na, nb, nc, ne)
-      if ends > last then last = ends end
-      local fixed, moving = 4 + 3 * place, 5 + 3 * size + 2 * place
-      state[fixed], state[fixed + 1], state[fixed + 2] = tag, ne, nb
-      state[moving], state[moving + 1] = na, nc
-      if place + 1 == size then
-        local how = IN_PLACE
-        if last > ttl or not value then how, ttl = ANEW, ttl_until(last) end
-        state[1], state[2], state[3], state[4 + 3 * size] = FORMAT, size, 0, ttl
-        local format = size == 1 and '<BBI2I4I4dddI4'
-            or '<BBI2' .. string.rep('I4I4d', size) .. 'd' .. string.rep('dI4', size)
-        pending = pending + 1
-        pending_keys[pending], pending_marks[pending] = k, how
-        pending_values[pending] = pack(format, unpack(state, 1, 4 + 5 * size))
-      end
-    end
-  end
-  if not denied then
-    for i = 1, pending do
-      k = pending_keys[i]
-      values[k] = pending_values[i]
-      mark(k, pending_marks[i])
-    end
-  end
-  out[begin] = denied and '\2' or '\1'
-  return pos
-end
-
--- Everything else: made only when it is needed, because making functions takes time.
-local careful
+-- All but the commonest: made only when it is needed, because making functions takes time.
+local ordinary, write_kit, prepare_careful, careful
 local function prepare()
-  local sub, concat = string.sub, table.concat
-  local DAY = 86400000000
-  -- The formats that can be read; values of others are left alone. For a new one: first every
-  -- instance learns to read it, then it is written.
-  local READABLE = { [1] = true }
+  local fmod = math.fmod
 
-  local function floor_div(x, y)
-    local rest = fmod(x, y)
-    if rest < 0 then rest = rest + y end
-    return (x - rest) / y
-  end
-
-  -- Days from the epoch to the first of a month; years are counted from March.
-  local function days_from_civil(year, month)
-    if month <= 2 then year = year - 1 end
-    local era = floor_div(year, 400)
-    local of_era = year - era * 400
-    local of_year = floor_div(153 * ((month + 9) % 12) + 2, 5)
-    return era * 146097 + of_era * 365 + floor_div(of_era, 4) - floor_div(of_era, 100) + of_year - 719468
-  end
-
-  local function month_around(at)
-    local days = floor_div(at, DAY) + 719468
-    local era = floor_div(days, 146097)
-    local of_era = days - era * 146097
-    local year = floor_div(of_era - floor_div(of_era, 1460) + floor_div(of_era, 36524) - floor_div(of_era, 146096), 365)
-    local of_year = of_era - (365 * year + floor_div(year, 4) - floor_div(year, 100))
-    local month = floor_div(5 * of_year + 2, 153)
-    month = month < 10 and month + 3 or month - 9
-    year = year + era * 400 + (month <= 2 and 1 or 0)
-    local from = days_from_civil(year, month) * DAY
-    if month == 12 then return from, days_from_civil(year + 1, 1) * DAY end
-    return from, days_from_civil(year, month + 1) * DAY
-  end
-
-  -- The window of a calendar unit (1 minute, 2 hour, 3 day, 4 week, 5 month) around an instant.
-  local function calendar_of(unit, minutes)
-    local offset = minutes * 60000000
-    return function(at)
-      local from, to
-      if unit == 5 then
-        from, to = month_around(at + offset)
-      else
-        local length = unit == 1 and 60000000 or unit == 2 and 3600000000 or unit == 3 and DAY or 7 * DAY
-        local phase = unit == 4 and 4 * DAY or 0 -- the epoch was a Thursday
-        from = floor_div(at + offset - phase, length) * length + phase
-        to = from + length
-      end
-      from, to = from - offset, to - offset
-      return from > 0 and from or 0, to > 0 and to or 0
+  -- What is at a key; an error only if that is of another type. Anything else that a server
+  -- may object to (its user must not read) is not the key's fault and ends the batch.
+  local function look(...)
+    local reply = try(...)
+    if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
+      return call(...)
     end
+    return reply
+  end
+
+  local any_override = overrides > 0
+      and call('EXISTS', unpack(KEYS, strings + kits + lists + 1, strings + kits + lists + overrides)) > 0
+
+  -- a * b / c as quotient and rest, for b <= c or a * b / c within 2^53.
+  local function muldivmod(a, b, c)
+    local product = a * b
+    if product < EXACT then
+      local rest = fmod(product, c)
+      return (product - rest) / c, rest
+    end
+    local low = fmod(b, c)
+    local quotient, rest = 0, 0
+    for shift = 4, 0, -1 do -- five digits of base 128: every sum stays below 2^53
+      local scaled = a / 128 ^ shift
+      local digit = (scaled - scaled % 1) % 128
+      local sum = rest * 128 + digit * low
+      rest = fmod(sum, c)
+      quotient = quotient * 128 + (sum - rest) / c
+    end
+    return quotient + a * ((b - low) / c), rest
+  end
+
+  local function muldiv_up(a, b, c)
+    local quotient, rest = muldivmod(a, b, c)
+    return rest > 0 and quotient + 1 or quotient
+  end
+
+  -- What an algorithm does with a state and a cost that may be charged: 0 and the state after
+  -- it, 1 if there is no room, 2 if this clock and quota could not have made the state.
+  local function step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr, calendar)
+    if alg == TOKEN or alg == LEAKY then -- a: full at, c / e: and a fraction
+      local debt, rest = a - at, c
+      if debt < 0 then
+        debt, rest = 0, 0
+      elseif rest > 0 and e ~= limit then
+        rest = muldiv_up(limit, rest, e)
+        if rest >= limit then debt, rest = debt + 1, rest - limit end
+      end
+      local most = alg == TOKEN and rm or rm + window
+      if (debt > most or debt == most and rest > rr) and (e ~= limit or debt > most + window) then return 2 end
+      local owed, part = debt + cm, rest + cr
+      if part >= limit then owed, part = owed + 1, part - limit end
+      if alg == TOKEN then
+        if owed > rm or owed == rm and part > rr then return 1 end
+      elseif cost > limit or debt > rm or debt == rm and rest > rr then
+        return 1
+      end
+      return 0, at + owed, 0, part, limit
+    elseif alg == FIXED then -- a: end, b: length, c: count
+      if a - b > at then return 2 end
+      if at < a then
+        if c + cost > limit then return 1 end
+        return 0, a, b, c + cost, 0
+      end
+      if cost > limit then return 1 end
+      if calendar then
+        local from, to = calendar(at)
+        return 0, to, to - from, cost, 0
+      end
+      return 0, at + window, window, cost, 0
+    else -- SLIDING; a: start, b: window, c: in the window before, e: in this one
+      if c + e > 0 then
+        if b ~= window or a > at then return 2 end
+        if at - a >= window then
+          if e > 0 and at - a < 2 * window then a, c, e = a + window, e, 0 else a, c, e = at, 0, 0 end
+        end
+      else
+        a = at
+      end
+      local faded = c > 0 and muldiv_up(c, window - (at - a), window) or 0
+      if faded + e + cost > limit then return 1 end
+      return 0, a, window, c, e + cost
+    end
+  end
+
+  -- From when on a state says no more than none.
+  local function expiry(alg, a, b, c, e)
+    if alg == TOKEN or alg == LEAKY then return c > 0 and a + 1 or a end
+    if alg == FIXED then return a end
+    if e > 0 then return a + 2 * b end
+    return c > 0 and a + b or 0
+  end
+
+  -- The charges of a plan, each a list of its parts.
+  local function charges_in(plan)
+    if not plan[1] then
+      for i = 1, plan.n do
+        plan[i] = { unpack_from(CHARGE, blob, plan.at + (i - 1) * CHARGE_BYTES) }
+      end
+    end
+    return plan
   end
 
   -- `units` times window / limit.
@@ -509,14 +305,19 @@ local function prepare()
   end
 
   local hashes = {}
-  -- The override in a hash: nothing, or limit and window (-1: none); false if it cannot be read.
+  -- The override in a hash: nothing, or limit, window (-1: none) and end; false if it cannot
+  -- be read.
   local function override_in(k)
-    if not is_overridden(k) then return nil end
+    if k == 0 or not any_override then return nil end
     local hash = hashes[k]
     if hash == nil then
-      local fields = try('HMGET', KEYS[k], 'max_requests', 'expiry', 'window_ms', 'expires_at')
+      local fields = look('HMGET', KEYS[k], 'max_requests', 'expiry', 'window_ms', 'expires_at')
       hash = false
-      if not fields.err then
+      if fields.err then
+        -- Not a hash.
+      elseif not (fields[1] or fields[2] or fields[3] or fields[4]) then
+        hash = call('EXISTS', KEYS[k]) == 0 and 'none'
+      else
         local limit = whole(fields[1] or '')
         local seconds, millis, ends = whole(fields[2] or ''), whole(fields[3] or ''), whole(fields[4] or '')
         local window = millis and millis * 1000 or seconds and seconds * 1000000 or -1
@@ -527,260 +328,25 @@ local function prepare()
       end
       hashes[k] = hash
     end
+    if hash == 'none' then return nil end
     if not hash then return false end
     if hash[3] and now >= hash[3] then return nil end
     return hash
   end
 
-  -- A charge to work with.
-  local function charge_of(parts)
-    local flags = parts[2]
-    local ch = {
-      alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
-      window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
-      shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
-      lifted = flags % 8 >= 4, blocked = flags % 16 >= 8,
-    }
-    if flags >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
-    return ch
-  end
-
-  -- The charges of a check, with their keys; and where the item goes on.
-  local function charges_of(plan, pos)
-    local charges, k = {}, nil
-    for i = 1, plan.n do
-      local ch = charge_of(plan[i])
-      if ch.place == 0 then k, pos = unpack_from('<I2', blob, pos) end
-      ch.k = k
-      if ch.overridable then ch.project, ch.organisation, pos = unpack_from('<I2I2', blob, pos) end
-      charges[i] = ch
-    end
-    return charges, pos
-  end
-
-  local function unreadable(k) return pack('<BI2', 5, k) end
-
-  -- Applies the override there is, the project's before the organisation's; what to answer
-  -- if it cannot be applied.
-  local function resolve(ch, index)
-    if not ch.project then return nil end
-    for level = 7, 8 do
-      local k = level == 7 and ch.project or ch.organisation
-      local terms = override_in(k)
-      if terms == false then return unreadable(k) end
-      if terms then
-        ch.found = pack('<Bdd', level, terms[1], terms[2])
-        if override(ch, terms[1], terms[2]) then return nil end
-        return pack('<BB', 6, index) .. ch.found
-      end
-    end
-  end
-
-  -- Lists: a header, then the entries (instant, units, number) in order. Only the ends are
-  -- read, unless something unusual happens.
-  local LIST, ENTRY = '<BBI2ddddI4', '<dI4I4'
-
-  local function list_at(k, alg)
-    local list = found[k]
-    if list then return list end
-    local ends = try('LRANGE', KEYS[k], '0', '1')
-    if ends.err then return nil end
-    list = { k = k, alg = alg, at = {}, units = {}, number = {}, stored = 0, head = 1, tail = 0,
-             ttl = 0, window = 0, known = 0, used = 0, next = 0 }
-    if ends[1] then
-      if #ends[1] ~= 40 or not READABLE[byte(ends[1])] or byte(ends[1], 2) ~= alg then return nil end
-      local _
-      _, _, _, list.ttl, list.window, list.known, list.used, list.next = unpack_from(LIST, ends[1])
-      local n = call('LLEN', KEYS[k]) - 1
-      list.exists, list.stored, list.tail = true, n, n
-      local newest = n > 1 and call('LINDEX', KEYS[k], '-1') or ends[2]
-      if n > 0 then
-        if #ends[2] ~= 16 or #newest ~= 16 then return nil end
-        list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
-        list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
-      end
-    end
-    found[k] = list
-    return list
-  end
-
-  local function fetch(list, i, to)
-    for offset, entry in ipairs(call('LRANGE', KEYS[list.k], i, to)) do
-      local at = i + offset - 1
-      if not list.at[at] then
-        list.at[at], list.units[at], list.number[at] = unpack_from(ENTRY, entry)
-      end
-    end
-  end
-
-  local function fetch_all(list)
-    if list.stored > 0 and not list.rewrite then fetch(list, 1, list.stored) end
-    list.rewrite = true
-  end
-
-  local function instant_in(list, i)
-    if not list.at[i] then fetch(list, i, i + 31 < list.stored and i + 31 or list.stored) end
-    return list.at[i]
-  end
-
-  local function last_of(list) return list.tail >= list.head and list.at[list.tail] or 0 end
-
-  local function list_expiry(list)
-    if list.alg == LEASES then return list.known end
-    return list.tail >= list.head and last_of(list) + list.window or 0
-  end
-
-  -- Brings a list into what the quota and the clock could have made.
-  local function heal_list(list, window, at)
-    if list.alg == LOG then
-      local ahead = last_of(list) - at
-      if ahead <= list.window then return false end
-      fetch_all(list)
-      for i = list.head, list.tail do
-        list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
-      end
-      return true
-    end
-    local slack = window < list.window and 0 or window
-    if list.known <= at + window + slack then return false end
-    fetch_all(list)
-    list.known, list.window = at + window, window
-    for i = list.head, list.tail do
-      if list.at[i] > list.known then list.at[i] = list.known end
-    end
-    return true
-  end
-
-  local function copy_of(list)
-    local copy = {}
-    for name, value in pairs(list) do
-      if type(value) == 'table' then
-        local entries = {}
-        for i, entry in pairs(value) do entries[i] = entry end
-        value = entries
-      end
-      copy[name] = value
-    end
-    return copy
-  end
-
-  -- The first entry that counts, and the units of it and all that follow.
-  local function live(list, window, at)
-    local i, used = list.head, list.used
-    if list.alg == LOG then
-      if list_expiry(list) <= at then return list.tail + 1, 0 end
-      while i <= list.tail and instant_in(list, i) + window <= at do
-        used = used - list.units[i]
-        i = i + 1
-      end
-    else
-      while i <= list.tail and instant_in(list, i) <= at do
-        used = used - list.units[i]
-        i = i + 1
-      end
-    end
-    return i, used
-  end
-
-  -- What the caller needs of a list: at most two entries that answer as all of them would.
-  local function boiled_down(list, limit, cost, i, used)
-    local head = pack('<BddI4', 3, list.window, list.known, list.next)
-    local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
-    -- The newest instant of a log counts even if none of its entries does.
-    if used == 0 then return last_of(list) == 0 and head .. '\0' or head .. '\1' .. entry(last_of(list), 0) end
-    if used + cost <= limit or cost > limit then
-      return head .. '\1' .. entry(last_of(list), used)
-    end
-    local left = used
-    while true do
-      local at = instant_in(list, i)
-      left = left - list.units[i]
-      if left + cost <= limit then
-        if left == 0 then return head .. '\1' .. entry(at, used) end
-        return head .. '\2' .. entry(at, used - left) .. entry(last_of(list), left)
-      end
-      i = i + 1
-    end
-  end
-
-  local function append(list, at, units, number)
-    local i = list.tail + 1
-    list.tail, list.at[i], list.units[i], list.number[i] = i, at, units, number
-  end
-
-  local function push(list, at, units)
-    local i = list.tail
-    if i >= list.head and last_of(list) == at then
-      if list.units[i] + units > U32_MAX then units = U32_MAX - list.units[i] end
-      list.units[i] = list.units[i] + units
-      list.last_changed = true
-    else
-      append(list, at, units, 0)
-    end
-    list.used = list.used + units
-  end
-
-  local function lease(list, window, at, units)
-    if list.known <= at then list.next = fmod(at, 4294967296) end
-    local ends, number = at + window, list.next
-    list.next = fmod(number + 1, 4294967296)
-    if ends > list.known then list.known = ends end
-    list.used, list.window = list.used + units, window
-    if last_of(list) <= ends then return append(list, ends, units, number) end
-    fetch_all(list) -- a longer lease was in force before
-    append(list, ends, units, number)
-    local i = list.tail
-    while i > list.head and list.at[i - 1] > ends do
-      list.at[i], list.units[i], list.number[i] = list.at[i - 1], list.units[i - 1], list.number[i - 1]
-      i = i - 1
-    end
-    list.at[i], list.units[i], list.number[i] = ends, units, number
-  end
-
-  local function charge_list(list, ch, at)
-    list.head, list.used = live(list, ch.window, at)
-    if list.alg == LOG then
-      list.window = ch.window
-      push(list, at, ch.cost)
-    else
-      lease(list, ch.window, at, ch.cost)
-    end
-    list.changed = true
-  end
-
-  local function write_list(list)
-    if not list.changed then return end
-    local key, last = KEYS[list.k], list_expiry(list)
-    local renew = last > list.ttl
-    if renew then list.ttl = ttl_until(last) end
-    local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used, list.next)
-    local from, anew = list.stored + 1, list.rewrite or list.head > list.stored
-    if anew then
-      from, renew = list.head, true
-      if list.exists then write('DEL', key) end
-      write('RPUSH', key, head)
-    else
-      if list.last_changed then
-        local n = list.stored
-        write('LSET', key, '-1', pack(ENTRY, list.at[n], list.units[n], list.number[n]))
-      end
-      -- The header takes the place of the last entry that goes.
-      if list.head > 1 then write('LTRIM', key, list.head - 1, '-1') end
-      write('LSET', key, '0', head)
-    end
-    for i = from, list.tail do
-      write('RPUSH', key, pack(ENTRY, list.at[i], list.units[i], list.number[i]))
-    end
-    if renew then write('PEXPIRE', key, px(list.ttl)) end
+  -- The override that applies, the project's before the organisation's, and whose it is.
+  local function override_for(project, organisation)
+    local hash = override_in(project)
+    if hash ~= nil then return hash, 7, project end
+    return override_in(organisation), 8, organisation
   end
 
   local function kit_at(k)
     local kit = found[k]
     if kit then return kit end
-    local value = try('GET', KEYS[k])
-    local count = 0
+    local value, count = values[k], 0
     if value then
-      count = type(value) == 'string' and whole(value)
+      count = whole(value)
       -- With a zero before it, it is no number to INCRBY.
       if not count or string.find(value, '^0%d') then return nil end
     end
@@ -791,7 +357,7 @@ local function prepare()
     return kit
   end
 
-  local function write_kit(kit)
+  write_kit = function(kit)
     local key = KEYS[kit.k]
     if kit.add ~= 0 and not kit.exists then
       write('SET', key, kit.count, 'PX', kit.left)
@@ -801,484 +367,992 @@ local function prepare()
     end
   end
 
-  -- The i-th of the records in a value.
-  local function record(value, count, i)
-    local tag, e, b = unpack_from(FIXED_PART, value, 16 * i - 11)
-    local a, c = unpack_from(MOVING_PART, value, 16 * count + 12 * i + 1)
-    return tag, a, b, c, e
+  local function charge_kit(kit, window, cost)
+    if not kit.exists and kit.add == 0 then kit.left = window / 1000 end
+    kit.count, kit.add = kit.count + cost, kit.add + cost
   end
 
-  -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
-  -- caller is told was there.
-  local function load(ch)
-    if ch.alg == LOG or ch.alg == LEASES then
-      ch.list = list_at(ch.k, ch.alg)
-      return not ch.list and unreadable(ch.k) or nil
-    elseif ch.alg == KIT then
-      local kit = kit_at(ch.k)
-      if not kit then return unreadable(ch.k) end
-      ch.kit = kit
-      return nil
-    end
-    local value = value_of(ch.k)
-    ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
-    if not value then
-      ch.old = '\0'
-      return nil
-    end
-    local format, count = byte(value, 1, 2)
-    if not READABLE[format] or #value ~= 12 + 28 * (count or 0) then return unreadable(ch.k) end
-    for i = 1, count do
-      local tag, a, b, c, e = record(value, count, i)
-      if tag == ch.tag then
-        ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
-        break
-      end
-    end
-    ch.old = pack('<BI2', 2, #value) .. value
-  end
-
-  -- Writes a record into its key's value, or takes it out (without `ch.a`).
-  local function save(ch)
-    local value, k, count = value_of(ch.k), ch.k, 0
-    local fixed, moving, n, ttl, is_there = {}, {}, 0, 0, false
-    local function keep(tag, a, b, c, e)
-      n = n + 1
-      fixed[n], moving[n] = pack(FIXED_PART, tag, e, b), pack(MOVING_PART, a, c)
-    end
-    if value then
-      count = byte(value, 2)
-      ttl = unpack_from('<d', value, 5 + 16 * count)
-    end
-    for i = 1, count do
-      local tag, a, b, c, e = record(value, count, i)
-      if tag == ch.tag then
-        is_there = true
-        if ch.a then keep(tag, ch.a, ch.b, ch.c, ch.e) end
-      -- Only what is added makes a value longer, so then what is over goes.
-      elseif ch.index or not ch.a or expiry(tag % 8, a, b, c, e) > now then
-        keep(tag, a, b, c, e)
-      end
-    end
-    if ch.a and not is_there then keep(ch.tag, ch.a, ch.b, ch.c, ch.e) end
-    if n == 0 then
-      values[k] = false
-      return mark(k, ANEW)
-    end
-    local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
-    if last > ttl then how, ttl = ANEW, ttl_until(last) end
-    if count ~= n then how = ANEW end
-    values[k] = pack('<BBI2', FORMAT, n, 0) .. concat(fixed) .. pack('<d', ttl) .. concat(moving)
-    mark(k, how)
-  end
-
-  -- The newest instant a counter has seen, and its window.
-  local function newest(ch)
-    if ch.list then
-      if ch.alg == LOG then return last_of(ch.list), ch.list.window end
-    elseif ch.alg == FIXED then
-      return ch.a - ch.b, ch.b
-    elseif ch.alg == SLIDING and ch.c + ch.e > 0 then
-      return ch.a, ch.b
-    end
-    return 0, 0
-  end
-
-  local function heal(ch, at)
-    if ch.alg == FIXED then
-      ch.a = at + ch.b
-    elseif ch.alg == TOKEN then
-      ch.a, ch.c, ch.e = at + ch.rm, ch.rr, ch.limit
-    elseif ch.alg == LEAKY then
-      ch.a, ch.c, ch.e = at + ch.rm + ch.window, ch.rr, ch.limit
-    else
-      if ch.a > at then ch.a = at end
-      if ch.b ~= ch.window then
-        local elapsed, used = at - ch.a, 0
-        if elapsed < ch.b then
-          used = muldiv_up(ch.c, ch.b - elapsed, ch.b) + ch.e
-        elseif elapsed < 2 * ch.b then
-          used = muldiv_up(ch.e, 2 * ch.b - elapsed, ch.b)
-        end
-        ch.a, ch.b, ch.c, ch.e = at, ch.window, used > U32_MAX and U32_MAX or used, 0
-      end
-    end
-    ch.healed = true
-  end
-
-  -- Whether a charge alone would pass at `at`; heals what needs it.
-  local function admits(ch, at)
-    if ch.list then
-      ch.healed = heal_list(ch.list, ch.window, at)
-      local i, used = live(ch.list, ch.window, at)
-      local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
-      ch.old = boiled_down(ch.list, ch.limit, cost, i, used)
-      return used + cost <= ch.limit
-    elseif ch.kit then
-      local kit = ch.kit
-      ch.healed = kit.exists and kit.left < 0
-      ch.old = pack('<Bdd', 4, kit.count, ch.healed and ch.window / 1000 or kit.left)
-      return kit.count + ch.cost <= ch.limit
-    end
-    local function try_step()
-      local verdict
-      verdict, ch.na, ch.nb, ch.nc, ch.ne = step(ch.alg, ch.a, ch.b, ch.c, ch.e, at, ch.cost, ch.limit, ch.window,
-        ch.cm, ch.cr, ch.rm, ch.rr, ch.calendar)
-      return verdict
-    end
-    local verdict = try_step()
-    if verdict == 2 then
-      heal(ch, at)
-      verdict = try_step()
-    end
-    return verdict == 0
-  end
-
-  local function commit(ch, charged, at)
-    if ch.list then
-      if charged then charge_list(ch.list, ch, at) elseif ch.healed then ch.list.changed = true end
-    elseif ch.kit then
-      local kit = ch.kit
-      if ch.healed then kit.heal, kit.left = true, ch.window / 1000 end
-      if charged then
-        if not kit.exists and kit.add == 0 then kit.left = ch.window / 1000 end
-        kit.count, kit.add = kit.count + ch.cost, kit.add + ch.cost
-      end
-    elseif charged then
-      ch.a, ch.b, ch.c, ch.e = ch.na, ch.nb, ch.nc, ch.ne
-      save(ch)
-    elseif ch.healed then
-      save(ch)
-    end
-  end
-
-  -- Judges all charges at one instant. The answer, and the instant.
-  local function judge(charges, n, peek, deny_writes)
-    local at, again = now, true
-    while again do
-      again = false
-      local latest = at
-      for i = 1, n do
-        local seen, window = newest(charges[i])
-        if seen > at and seen - at <= window and seen > latest then latest = seen end
-      end
-      if latest > at then at, again = latest, true end
-    end
-    local denied = false
-    for i = 1, n do
-      local ch = charges[i]
-      -- What is only looked at must not keep what healing does to it.
-      if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
-      ch.admitted = admits(ch, at)
-      if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end
-      if ch.cost > 0 and not ch.shadow and not ch.admitted then denied = true end
-    end
-    if deny_writes and not denied and not peek then
-      return pack('<BB', 7, #deny_writes) .. deny_writes, at
-    end
-    local answer = { denied and '\2' or '\1' }
-    for i = 1, n do
-      local ch, before = charges[i], charges[i - 1]
-      local old = ch.old
-      if before and before.k == ch.k and before.old == old and old ~= '\0' and not ch.list then old = '\1' end
-      answer[i + 1] = (ch.found or '') .. old
-      if not peek and not deny_writes then
-        commit(ch, not denied and ch.cost > 0 and ch.admitted and not ch.lifted and not ch.blocked, at)
-      end
-    end
-    return concat(answer), at
-  end
-
-  -- The record of an id: false if there is none, nil if it cannot be read.
-  local function id_record(k)
-    local value = values[k]
-    if not value then return false end
-    if #value < 38 or not READABLE[byte(value)] then return nil end
-    local format, stage, digest, open_until, forget_at = unpack_from(ID, value)
-    if forget_at <= now then return false end
-    return { stage = stage, digest = digest, open_until = open_until, forget_at = forget_at, value = value }
-  end
-
-  local function check(op, plan, pos, deny_writes)
-    local n, failure, charges = plan.n, nil, nil
-    charges, pos = charges_of(plan, pos)
-    for i = 1, n do
-      failure = failure or resolve(charges[i], i - 1)
-    end
-    local peek, id, argument, keep, hold, digest = op == 1, nil, nil, nil, nil, nil
-    if op == 2 then
-      peek, id, argument, keep, hold, digest, pos = unpack_from('<BI2I2ddc8', blob, pos)
-      peek = peek == 1
-    end
-    local record = id and id_record(id)
-    if record then
-      return record.digest == digest and pack('<BI4', 3, #record.value) .. record.value or '\4', pos
-    end
-    if record == nil and id then return unreadable(id), pos end
-    for i = 1, n do
-      failure = failure or load(charges[i])
-    end
-    if failure then return failure, pos end
-    local answer, at = judge(charges, n, peek, deny_writes)
-    if id and not peek and byte(answer) == 1 then
-      local stage, open_until = 0, at
-      if hold >= 0 then stage, open_until = 1, at + hold end
-      local forget_at = open_until + keep
-      values[id] = pack(ID, FORMAT, stage, digest, open_until, forget_at, now, #answer) .. answer .. ARGV[argument]
-      found[id] = forget_at
-      mark(id, ANEW)
-    end
-    return answer, pos
-  end
-
-  -- What a bucket owes, in microseconds and parts of one.
-  local function debt_of(ch, at)
-    local debt, rest = ch.a - at, ch.c
-    if debt < 0 then return 0, 0 end
-    if rest > 0 and ch.e ~= ch.limit then
-      rest = muldiv_up(ch.limit, rest, ch.e)
-      if rest >= ch.limit then return debt + 1, rest - ch.limit end
-    end
-    return debt, rest
-  end
-
-  local function roll(ch, window, at)
-    if expiry(SLIDING, ch.a, ch.b, ch.c, ch.e) <= at then
-      ch.a, ch.c, ch.e = at, 0, 0
-    elseif at - ch.a >= window then
-      ch.a, ch.c, ch.e = ch.a + window, ch.e, 0
-    end
-    ch.b = window
-  end
-
-  local function less(am, ar, bm, br) return am < bm or am == bm and ar < br end
-
-  local function refund_packed(ch, at)
-    if ch.alg == FIXED then
-      if ch.receipt == ch.a and at < ch.a then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
-    elseif ch.alg == SLIDING then
-      roll(ch, ch.b, at)
-      if ch.receipt == ch.a then
-        ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
-      elseif ch.receipt + ch.b == ch.a then
-        ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
-      end
-    else
-      -- Units drain in the order they came: what is left of a charge is owed until its receipt.
-      local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, ch.detail
-      if still < 0 then still, part = 0, 0 end
-      if less(still, part, gm, gr) then gm, gr = still, part end
-      local debt, rest = debt_of(ch, at)
-      if less(gm, gr, debt, rest) then
-        debt, rest = debt - gm, rest - gr
-        if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
-      else
-        debt, rest = 0, 0
-      end
-      ch.a, ch.b, ch.c, ch.e = at + debt, 0, rest, ch.limit
-    end
-    save(ch)
-  end
-
-  local function top_up_packed(ch, at)
-    if ch.alg == FIXED then
-      if at >= ch.a then
-        local from, to = at, at + ch.window
-        if ch.calendar then from, to = ch.calendar(at) end
-        ch.a, ch.b, ch.c = to, to - from, 0
-      end
-      ch.c = ch.c + ch.cost < U32_MAX and ch.c + ch.cost or U32_MAX
-    elseif ch.alg == SLIDING then
-      roll(ch, ch.c + ch.e > 0 and ch.b or ch.window, at)
-      ch.e = ch.e + ch.cost < U32_MAX and ch.e + ch.cost or U32_MAX
-    else
-      local debt, rest = debt_of(ch, at)
-      local owed, part = debt + ch.cm, rest + ch.cr
-      if part >= ch.limit then owed, part = owed + 1, part - ch.limit end
-      local most, over = ch.rm, ch.rr
-      if ch.alg == LEAKY then most = most + ch.window end
-      if less(most, over, debt, rest) then most, over = debt, rest end
-      if less(most, over, owed, part) then owed, part = most, over end
-      ch.a, ch.b, ch.c, ch.e = at + owed, 0, part, ch.limit
-    end
-    save(ch)
-  end
-
-  local function refund_log(list, ch, at)
-    if ch.receipt + ch.window <= at then return end
-    fetch_all(list)
-    local left = ch.cost
-    while left > 0 and list.tail >= list.head and last_of(list) >= ch.receipt do
-      local i = list.tail
-      local given = left < list.units[i] and left or list.units[i]
-      left, list.units[i], list.used = left - given, list.units[i] - given, list.used - given
-      if list.units[i] == 0 then list.tail = i - 1 end
-    end
-    list.changed = true
-  end
-
-  -- Nearly always the holder is there as it was let in; the server finds it fast.
-  local function release(list, ch, at)
-    if ch.receipt <= at then return end
-    if not list.changed and not list.rewrite then
-      if write('LREM', KEYS[list.k], '1', pack(ENTRY, ch.receipt, ch.cost, ch.detail)) == 1 then
-        local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - ch.cost, list.next)
-        write('LSET', KEYS[list.k], '0', head)
-        found[list.k] = nil
-        return
-      end
-    end
-    fetch_all(list)
-    for i = list.head, list.tail do
-      if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
-        if list.at[i] <= at then return end
-        local given = ch.cost < list.units[i] and ch.cost or list.units[i]
-        list.units[i], list.used, list.changed = list.units[i] - given, list.used - given, true
-        if list.units[i] == 0 then
-          for j = i, list.tail - 1 do
-            list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
+  -- Other common checks: counters in packed strings, in order and well, and those of
+  -- Application Kit. Returns where the next item begins, or nothing if the check is another one.
+  local state, pending_keys, pending_values, pending_marks, pending_costs = {}, {}, {}, {}, {}
+  ordinary = function(plan, pos)
+    charges_in(plan)
+    local begin = o + 1
+    o = begin
+    local denied, pending = false, 0
+    local k, value, last, ttl, head
+    for i = 1, plan.n do
+      local charge = plan[i]
+      local alg, flags, place, size, tag, cost = charge[1], charge[2], charge[3], charge[4], charge[5], charge[6]
+      local limit, window, cm, cr, rm, rr = charge[7], charge[8], charge[9], charge[10], charge[11], charge[12]
+      if flags > 3 or place >= size or cost == 0 then return nil end
+      if place == 0 then k, pos = unpack_from('<I2', blob, pos) end
+      if flags > 1 then
+        if any_override then
+          local project, organisation = unpack_from('<I2I2', blob, pos)
+          local terms, level = override_for(project, organisation)
+          if terms == false then return nil end
+          if terms then
+            local ch = { alg = alg, cost = cost, limit = limit, window = window, extra = charge[13],
+                         cm = cm, cr = cr, rm = rm, rr = rr }
+            if not override(ch, terms[1], terms[2]) then return nil end
+            limit, window, cm, cr, rm, rr = ch.limit, ch.window, ch.cm, ch.cr, ch.rm, ch.rr
+            o = o + 1
+            out[o] = pack('<Bdd', level, terms[1], terms[2])
           end
-          list.tail = list.tail - 1
         end
-        return
+        pos = pos + 4
       end
-    end
-  end
-
-  local function adjust_list(ch, at)
-    local list = ch.list
-    if ch.kind == 0 then
-      if list.stored + list.tail == 0 then return end
-      if ch.alg == LOG then refund_log(list, ch, at) else release(list, ch, at) end
-    elseif ch.alg == LOG then
-      if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
-      if ch.window > list.window then list.window = ch.window end
-      local last = last_of(list)
-      push(list, last > at and last or at, ch.cost)
-      list.changed = true
-    else
-      charge_list(list, ch, at)
-    end
-  end
-
-  local function adjust_kit(kit, ch)
-    local units = ch.cost
-    if ch.kind == 0 then
-      -- Its time to live is known to a millisecond; another window ends much later.
-      local ends = now + kit.left * 1000
-      if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return end
-      units = -(units < kit.count and units or kit.count)
-    elseif not kit.exists and kit.add == 0 then
-      kit.left = ch.window / 1000
-    end
-    kit.count, kit.add = kit.count + units, kit.add + units
-  end
-
-  local function adjust(n, pos, deny_writes)
-    local id, digest
-    id, digest, pos = unpack_from('<I2c8', blob, pos)
-    local charges, failure = {}, nil
-    for i = 1, n do
-      local kind, receipt, detail, k
-      kind, receipt, detail, k, pos = unpack_from('<BdI4I2', blob, pos)
-      local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
-      ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
-      charges[i], pos = ch, pos + CHARGE_BYTES
-    end
-    local record = id > 0 and id_record(id)
-    if id > 0 then
-      if record == nil then return unreadable(id), pos end
-      if not record or record.digest ~= digest or record.stage == 0 then return '\13', pos end
-      if record.stage == 2 then return '\11', pos end
-      if record.open_until <= now then return '\12', pos end
-    end
-    if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
-    for i = 1, n do
-      failure = failure or load(charges[i])
-    end
-    if failure then return failure, pos end
-    if record then
-      values[id] = sub(record.value, 1, 1) .. '\2' .. sub(record.value, 3)
-      found[id] = record.forget_at
-      mark(id, IN_PLACE)
-    end
-    for i = 1, n do
-      local ch = charges[i]
-      failure = load(ch) -- again: two charges may share a value
-      local at = now
-      local seen, window = newest(ch)
-      if seen > at and seen - at <= window then at = seen end
-      if ch.list then
-        adjust_list(ch, at)
-      elseif ch.kit then
-        adjust_kit(ch.kit, ch)
-      elseif ch.kind == 1 then
-        top_up_packed(ch, at)
-      elseif ch.index then
-        refund_packed(ch, at)
-      end
-    end
-    return '\10', pos
-  end
-
-  local function reset(alg, pos, deny_writes)
-    local ch = { alg = alg }
-    ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
-    local failure = load(ch)
-    if failure then return failure, pos end
-    local list, kit = ch.list, ch.kit
-    -- There, or about to be: an earlier item of the batch may have made it.
-    local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
-    if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
-    if ch.index then
-      ch.a = nil
-      save(ch)
-    elseif is_there then
-      found[ch.k] = nil
-      write('DEL', KEYS[ch.k])
-    end
-    return is_there and '\14' or '\15', pos
-  end
-
-  careful = { check = check, adjust = adjust, reset = reset, write_list = write_list, write_kit = write_kit }
-end
-
-local function run(deny_writes)
-  read()
-  local pos = first
-  for _ = 1, items do
-    -- Every item is at least five bytes long, and most end after them.
-    local op, number, k, next_pos = unpack_from('<BI2I2', blob, pos)
-    local before, done = o, false
-    if op == 0 and not deny_writes then
-      local plan = plans[number]
-      done = plan.terms and buckets(plan, k)
-      if not done then
-        next_pos = ordinary(plan, pos + 3)
-        done = next_pos ~= nil
-      end
-    end
-    if not done then
-      if not careful then prepare() end
-      local answer
-      if op == 3 then
-        answer, next_pos = careful.adjust(number, pos + 3, deny_writes)
-      elseif op == 4 then
-        answer, next_pos = careful.reset(number, pos + 3, deny_writes)
+      if alg == KIT then
+        local kit = kit_at(k)
+        if not kit or kit.left < 0 then return nil end
+        o = o + 1
+        out[o] = pack('<Bdd', 4, kit.count, kit.left)
+        if kit.count + cost <= limit then
+          pending = pending + 1
+          pending_keys[pending], pending_values[pending], pending_costs[pending] = kit, window, cost
+        elseif flags % 2 == 0 then
+          denied = true
+        end
+      elseif alg == LOG or alg == LEASES then
+        return nil
       else
-        answer, next_pos = careful.check(op, plans[number], pos + 3, deny_writes)
+        if place == 0 then
+          value, last, ttl, head = value_of(k), 0, 0, 4 + 16 * size
+          if value then
+            if #value ~= head + 8 + 12 * size then return nil end
+            local format, count = byte(value, 1, 2)
+            if format ~= FORMAT or count ~= size then return nil end
+            ttl = unpack_from('<d', value, head + 1)
+            out[o + 1], out[o + 2] = pack('<BI2', 2, #value), value
+            o = o + 2
+          else
+            o = o + 1
+            out[o] = '\0'
+          end
+        else
+          o = o + 1
+          out[o] = value and '\1' or '\0'
+        end
+        local a, b, c, e = 0, 0, 0, 0
+        if value then
+          local known
+          known, e, b = unpack_from(FIXED_PART, value, 5 + 16 * place)
+          if known ~= tag then return nil end
+          a, c = unpack_from(MOVING_PART, value, head + 9 + 12 * place)
+        end
+        local verdict, na, nb, nc, ne = step(alg, a, b, c, e, now, cost, limit, window, cm, cr, rm, rr)
+        if verdict == 2 then return nil end
+        if verdict == 1 then
+          if flags % 2 == 0 then denied = true end
+          na, nb, nc, ne = a, b, c, e
+        end
+        if not denied then
+          local ends = expiry(alg, na, nb, nc, ne)
+          if ends > last then last = ends end
+          local fixed, moving = 4 + 3 * place, 5 + 3 * size + 2 * place
+          state[fixed], state[fixed + 1], state[fixed + 2] = tag, ne, nb
+          state[moving], state[moving + 1] = na, nc
+          if place + 1 == size then
+            local how = IN_PLACE
+            if last > ttl or not value then how, ttl = ANEW, ttl_until(last) end
+            state[1], state[2], state[3], state[4 + 3 * size] = FORMAT, size, 0, ttl
+            local format = size == 1 and '<BBI2I4I4dddI4'
+                or '<BBI2' .. string.rep('I4I4d', size) .. 'd' .. string.rep('dI4', size)
+            pending = pending + 1
+            pending_keys[pending], pending_marks[pending], pending_costs[pending] = k, how, nil
+            pending_values[pending] = pack(format, unpack(state, 1, 4 + 5 * size))
+          end
+        end
       end
-      o = before + 1
-      out[o] = answer
     end
-    pos = next_pos
+    if not denied then
+      for i = 1, pending do
+        local key = pending_keys[i]
+        if pending_costs[i] then
+          charge_kit(key, pending_values[i], pending_costs[i])
+        else
+          values[key] = pending_values[i]
+          mark(key, pending_marks[i])
+        end
+      end
+    end
+    out[begin] = denied and '\2' or '\1'
+    return pos
+  end
+
+  -- What is left: clocks that step, quotas that change, logs and leases, ids, refunds.
+  prepare_careful = function()
+    local concat = table.concat
+    local DAY = 86400000000
+    -- The formats that can be read; values of others are left alone. For a new one: first every
+    -- instance learns to read it, then it is written.
+    local READABLE = { [1] = true }
+
+    local function floor_div(x, y)
+      local rest = fmod(x, y)
+      if rest < 0 then rest = rest + y end
+      return (x - rest) / y
+    end
+
+    -- Days from the epoch to the first of a month; years are counted from March.
+    local function days_from_civil(year, month)
+      if month <= 2 then year = year - 1 end
+      local era = floor_div(year, 400)
+      local of_era = year - era * 400
+      local of_year = floor_div(153 * ((month + 9) % 12) + 2, 5)
+      return era * 146097 + of_era * 365 + floor_div(of_era, 4) - floor_div(of_era, 100) + of_year - 719468
+    end
+
+    local function month_around(at)
+      local days = floor_div(at, DAY) + 719468
+      local era = floor_div(days, 146097)
+      local of_era = days - era * 146097
+      local year = floor_div(of_era - floor_div(of_era, 1460) + floor_div(of_era, 36524) - floor_div(of_era, 146096), 365)
+      local of_year = of_era - (365 * year + floor_div(year, 4) - floor_div(year, 100))
+      local month = floor_div(5 * of_year + 2, 153)
+      month = month < 10 and month + 3 or month - 9
+      year = year + era * 400 + (month <= 2 and 1 or 0)
+      local from = days_from_civil(year, month) * DAY
+      if month == 12 then return from, days_from_civil(year + 1, 1) * DAY end
+      return from, days_from_civil(year, month + 1) * DAY
+    end
+
+    -- The window of a calendar unit (1 minute, 2 hour, 3 day, 4 week, 5 month) around an instant.
+    local function calendar_of(unit, minutes)
+      local offset = minutes * 60000000
+      return function(at)
+        local from, to
+        if unit == 5 then
+          from, to = month_around(at + offset)
+        else
+          local length = unit == 1 and 60000000 or unit == 2 and 3600000000 or unit == 3 and DAY or 7 * DAY
+          local phase = unit == 4 and 4 * DAY or 0 -- the epoch was a Thursday
+          from = floor_div(at + offset - phase, length) * length + phase
+          to = from + length
+        end
+        from, to = from - offset, to - offset
+        return from > 0 and from or 0, to > 0 and to or 0
+      end
+    end
+
+    -- A charge to work with.
+    local function charge_of(parts)
+      local flags = parts[2]
+      local ch = {
+        alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
+        window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
+        shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
+        lifted = flags % 8 >= 4, blocked = flags % 16 >= 8,
+      }
+      if flags >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
+      return ch
+    end
+
+    -- The charges of a check, with their keys; and where the item goes on.
+    local function charges_of(plan, pos)
+      local charges, k = {}, nil
+      for i = 1, plan.n do
+        local ch = charge_of(plan[i])
+        if ch.place == 0 then k, pos = unpack_from('<I2', blob, pos) end
+        ch.k = k
+        if ch.overridable then ch.project, ch.organisation, pos = unpack_from('<I2I2', blob, pos) end
+        charges[i] = ch
+      end
+      return charges, pos
+    end
+
+    local function unreadable(k) return pack('<BI2', 5, k) end
+
+    -- Applies the override there is; what to answer if it cannot be applied.
+    local function resolve(ch, index)
+      if not ch.project then return nil end
+      local terms, level, k = override_for(ch.project, ch.organisation)
+      if terms == nil then return nil end
+      if not terms then return unreadable(k) end
+      ch.found = pack('<Bdd', level, terms[1], terms[2])
+      if override(ch, terms[1], terms[2]) then return nil end
+      return pack('<BB', 6, index) .. ch.found
+    end
+
+    -- Lists: a header, then the entries (instant, units, number) in order. Only the ends are
+    -- read, unless something unusual happens.
+    local LIST, ENTRY = '<BBI2ddddI4', '<dI4I4'
+
+    local function list_at(k, alg)
+      local list = found[k]
+      if list then return list end
+      local ends = look('LRANGE', KEYS[k], '0', '1')
+      if ends.err then return nil end
+      list = { k = k, alg = alg, at = {}, units = {}, number = {}, stored = 0, head = 1, tail = 0,
+               ttl = 0, window = 0, known = 0, used = 0, next = 0 }
+      if ends[1] then
+        if #ends[1] ~= 40 or not READABLE[byte(ends[1])] or byte(ends[1], 2) ~= alg then return nil end
+        local _
+        _, _, _, list.ttl, list.window, list.known, list.used, list.next = unpack_from(LIST, ends[1])
+        local n = call('LLEN', KEYS[k]) - 1
+        list.exists, list.stored, list.tail = true, n, n
+        local newest = n > 1 and call('LINDEX', KEYS[k], '-1') or ends[2]
+        if n > 0 then
+          if #ends[2] ~= 16 or #newest ~= 16 then return nil end
+          list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
+          list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
+        end
+      end
+      found[k] = list
+      return list
+    end
+
+    local function fetch(list, i, to)
+      for offset, entry in ipairs(call('LRANGE', KEYS[list.k], i, to)) do
+        local at = i + offset - 1
+        if not list.at[at] then
+          list.at[at], list.units[at], list.number[at] = unpack_from(ENTRY, entry)
+        end
+      end
+    end
+
+    local function fetch_all(list)
+      if list.stored > 0 and not list.rewrite then fetch(list, 1, list.stored) end
+      list.rewrite = true
+    end
+
+    local function instant_in(list, i)
+      if not list.at[i] then fetch(list, i, i + 31 < list.stored and i + 31 or list.stored) end
+      return list.at[i]
+    end
+
+    local function last_of(list) return list.tail >= list.head and list.at[list.tail] or 0 end
+
+    local function list_expiry(list)
+      if list.alg == LEASES then return list.known end
+      return list.tail >= list.head and last_of(list) + list.window or 0
+    end
+
+    -- Brings a list into what the quota and the clock could have made.
+    local function heal_list(list, window, at)
+      if list.alg == LOG then
+        local ahead = last_of(list) - at
+        if ahead <= list.window then return false end
+        fetch_all(list)
+        for i = list.head, list.tail do
+          list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
+        end
+        return true
+      end
+      local slack = window < list.window and 0 or window
+      if list.known <= at + window + slack then return false end
+      fetch_all(list)
+      list.known, list.window = at + window, window
+      for i = list.head, list.tail do
+        if list.at[i] > list.known then list.at[i] = list.known end
+      end
+      return true
+    end
+
+    local function copy_of(list)
+      local copy = {}
+      for name, value in pairs(list) do
+        if type(value) == 'table' then
+          local entries = {}
+          for i, entry in pairs(value) do entries[i] = entry end
+          value = entries
+        end
+        copy[name] = value
+      end
+      return copy
+    end
+
+    -- The first entry that counts, and the units of it and all that follow.
+    local function live(list, window, at)
+      local i, used = list.head, list.used
+      if list.alg == LOG then
+        if list_expiry(list) <= at then return list.tail + 1, 0 end
+        while i <= list.tail and instant_in(list, i) + window <= at do
+          used = used - list.units[i]
+          i = i + 1
+        end
+      else
+        while i <= list.tail and instant_in(list, i) <= at do
+          used = used - list.units[i]
+          i = i + 1
+        end
+      end
+      return i, used
+    end
+
+    -- What the caller needs of a list: at most two entries that answer as all of them would.
+    local function boiled_down(list, limit, cost, i, used)
+      local head = pack('<BddI4', 3, list.window, list.known, list.next)
+      local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
+      -- The newest instant of a log counts even if none of its entries does.
+      if used == 0 then return last_of(list) == 0 and head .. '\0' or head .. '\1' .. entry(last_of(list), 0) end
+      if used + cost <= limit or cost > limit then
+        return head .. '\1' .. entry(last_of(list), used)
+      end
+      local left = used
+      while true do
+        local at = instant_in(list, i)
+        left = left - list.units[i]
+        if left + cost <= limit then
+          if left == 0 then return head .. '\1' .. entry(at, used) end
+          return head .. '\2' .. entry(at, used - left) .. entry(last_of(list), left)
+        end
+        i = i + 1
+      end
+    end
+
+    local function append(list, at, units, number)
+      local i = list.tail + 1
+      list.tail, list.at[i], list.units[i], list.number[i] = i, at, units, number
+    end
+
+    local function push(list, at, units)
+      local i = list.tail
+      if i >= list.head and last_of(list) == at then
+        if list.units[i] + units > U32_MAX then units = U32_MAX - list.units[i] end
+        list.units[i] = list.units[i] + units
+        list.last_changed = true
+      else
+        append(list, at, units, 0)
+      end
+      list.used = list.used + units
+    end
+
+    local function lease(list, window, at, units)
+      if list.known <= at then list.next = fmod(at, 4294967296) end
+      local ends, number = at + window, list.next
+      list.next = fmod(number + 1, 4294967296)
+      if ends > list.known then list.known = ends end
+      list.used, list.window = list.used + units, window
+      if last_of(list) <= ends then return append(list, ends, units, number) end
+      fetch_all(list) -- a longer lease was in force before
+      append(list, ends, units, number)
+      local i = list.tail
+      while i > list.head and list.at[i - 1] > ends do
+        list.at[i], list.units[i], list.number[i] = list.at[i - 1], list.units[i - 1], list.number[i - 1]
+        i = i - 1
+      end
+      list.at[i], list.units[i], list.number[i] = ends, units, number
+    end
+
+    local function charge_list(list, ch, at)
+      list.head, list.used = live(list, ch.window, at)
+      if list.alg == LOG then
+        list.window = ch.window
+        push(list, at, ch.cost)
+      else
+        lease(list, ch.window, at, ch.cost)
+      end
+      list.changed = true
+    end
+
+    local function write_list(list)
+      if not list.changed then return end
+      local key, last = KEYS[list.k], list_expiry(list)
+      local renew = last > list.ttl
+      if renew then list.ttl = ttl_until(last) end
+      local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used, list.next)
+      local from, anew = list.stored + 1, list.rewrite or list.head > list.stored
+      if anew then
+        from, renew = list.head, true
+        if list.exists then write('DEL', key) end
+        write('RPUSH', key, head)
+      else
+        if list.last_changed then
+          local n = list.stored
+          write('LSET', key, '-1', pack(ENTRY, list.at[n], list.units[n], list.number[n]))
+        end
+        -- The header takes the place of the last entry that goes.
+        if list.head > 1 then write('LTRIM', key, list.head - 1, '-1') end
+        write('LSET', key, '0', head)
+      end
+      for i = from, list.tail do
+        write('RPUSH', key, pack(ENTRY, list.at[i], list.units[i], list.number[i]))
+      end
+      if renew then write('PEXPIRE', key, px(list.ttl)) end
+    end
+
+    -- The i-th of the records in a value.
+    local function record(value, count, i)
+      local tag, e, b = unpack_from(FIXED_PART, value, 16 * i - 11)
+      local a, c = unpack_from(MOVING_PART, value, 16 * count + 12 * i + 1)
+      return tag, a, b, c, e
+    end
+
+    -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
+    -- caller is told was there.
+    local function load(ch)
+      if ch.alg == LOG or ch.alg == LEASES then
+        ch.list = list_at(ch.k, ch.alg)
+        return not ch.list and unreadable(ch.k) or nil
+      elseif ch.alg == KIT then
+        local kit = kit_at(ch.k)
+        if not kit then return unreadable(ch.k) end
+        ch.kit = kit
+        return nil
+      end
+      local value = value_of(ch.k)
+      ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
+      if not value then
+        ch.old = '\0'
+        return nil
+      end
+      local format, count = byte(value, 1, 2)
+      if not READABLE[format] or #value ~= 12 + 28 * (count or 0) then return unreadable(ch.k) end
+      for i = 1, count do
+        local tag, a, b, c, e = record(value, count, i)
+        if tag == ch.tag then
+          ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
+          break
+        end
+      end
+      ch.old = pack('<BI2', 2, #value) .. value
+    end
+
+    -- Writes a record into its key's value, or takes it out (without `ch.a`).
+    local function save(ch)
+      local value, k, count = value_of(ch.k), ch.k, 0
+      local fixed, moving, n, ttl, is_there = {}, {}, 0, 0, false
+      local function keep(tag, a, b, c, e)
+        n = n + 1
+        fixed[n], moving[n] = pack(FIXED_PART, tag, e, b), pack(MOVING_PART, a, c)
+      end
+      if value then
+        count = byte(value, 2)
+        ttl = unpack_from('<d', value, 5 + 16 * count)
+      end
+      for i = 1, count do
+        local tag, a, b, c, e = record(value, count, i)
+        if tag == ch.tag then
+          is_there = true
+          if ch.a then keep(tag, ch.a, ch.b, ch.c, ch.e) end
+        -- Only what is added makes a value longer, so then what is over goes.
+        elseif ch.index or not ch.a or expiry(tag % 8, a, b, c, e) > now then
+          keep(tag, a, b, c, e)
+        end
+      end
+      if ch.a and not is_there then keep(ch.tag, ch.a, ch.b, ch.c, ch.e) end
+      if n == 0 then
+        values[k] = false
+        return mark(k, ANEW)
+      end
+      local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
+      if last > ttl then how, ttl = ANEW, ttl_until(last) end
+      if count ~= n then how = ANEW end
+      values[k] = pack('<BBI2', FORMAT, n, 0) .. concat(fixed) .. pack('<d', ttl) .. concat(moving)
+      mark(k, how)
+    end
+
+    -- The newest instant a counter has seen, and its window.
+    local function newest(ch)
+      if ch.list then
+        if ch.alg == LOG then return last_of(ch.list), ch.list.window end
+      elseif ch.alg == FIXED then
+        return ch.a - ch.b, ch.b
+      elseif ch.alg == SLIDING and ch.c + ch.e > 0 then
+        return ch.a, ch.b
+      end
+      return 0, 0
+    end
+
+    local function heal(ch, at)
+      if ch.alg == FIXED then
+        ch.a = at + ch.b
+      elseif ch.alg == TOKEN then
+        ch.a, ch.c, ch.e = at + ch.rm, ch.rr, ch.limit
+      elseif ch.alg == LEAKY then
+        ch.a, ch.c, ch.e = at + ch.rm + ch.window, ch.rr, ch.limit
+      else
+        if ch.a > at then ch.a = at end
+        if ch.b ~= ch.window then
+          local elapsed, used = at - ch.a, 0
+          if elapsed < ch.b then
+            used = muldiv_up(ch.c, ch.b - elapsed, ch.b) + ch.e
+          elseif elapsed < 2 * ch.b then
+            used = muldiv_up(ch.e, 2 * ch.b - elapsed, ch.b)
+          end
+          ch.a, ch.b, ch.c, ch.e = at, ch.window, used > U32_MAX and U32_MAX or used, 0
+        end
+      end
+      ch.healed = true
+    end
+
+    -- Whether a charge alone would pass at `at`; heals what needs it.
+    local function admits(ch, at)
+      if ch.list then
+        ch.healed = heal_list(ch.list, ch.window, at)
+        local i, used = live(ch.list, ch.window, at)
+        local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
+        ch.old = boiled_down(ch.list, ch.limit, cost, i, used)
+        return used + cost <= ch.limit
+      elseif ch.kit then
+        local kit = ch.kit
+        ch.healed = kit.exists and kit.left < 0
+        ch.old = pack('<Bdd', 4, kit.count, ch.healed and ch.window / 1000 or kit.left)
+        return kit.count + ch.cost <= ch.limit
+      end
+      local function try_step()
+        local verdict
+        verdict, ch.na, ch.nb, ch.nc, ch.ne = step(ch.alg, ch.a, ch.b, ch.c, ch.e, at, ch.cost, ch.limit, ch.window,
+          ch.cm, ch.cr, ch.rm, ch.rr, ch.calendar)
+        return verdict
+      end
+      local verdict = try_step()
+      if verdict == 2 then
+        heal(ch, at)
+        verdict = try_step()
+      end
+      return verdict == 0
+    end
+
+    local function commit(ch, charged, at)
+      if ch.list then
+        if charged then charge_list(ch.list, ch, at) elseif ch.healed then ch.list.changed = true end
+      elseif ch.kit then
+        local kit = ch.kit
+        if ch.healed then kit.heal, kit.left = true, ch.window / 1000 end
+        if charged then
+          charge_kit(kit, ch.window, ch.cost)
+        end
+      elseif charged then
+        ch.a, ch.b, ch.c, ch.e = ch.na, ch.nb, ch.nc, ch.ne
+        save(ch)
+      elseif ch.healed then
+        save(ch)
+      end
+    end
+
+    -- Judges all charges at one instant. The answer, and the instant.
+    local function judge(charges, n, peek, deny_writes)
+      local at, again = now, true
+      while again do
+        again = false
+        local latest = at
+        for i = 1, n do
+          local seen, window = newest(charges[i])
+          if seen > at and seen - at <= window and seen > latest then latest = seen end
+        end
+        if latest > at then at, again = latest, true end
+      end
+      local denied = false
+      for i = 1, n do
+        local ch = charges[i]
+        -- What is only looked at must not keep what healing does to it.
+        if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
+        ch.admitted = admits(ch, at)
+        if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end
+        if ch.cost > 0 and not ch.shadow and not ch.admitted then denied = true end
+      end
+      if deny_writes and not denied and not peek then
+        return pack('<BB', 7, #deny_writes) .. deny_writes, at
+      end
+      local answer = { denied and '\2' or '\1' }
+      for i = 1, n do
+        local ch, before = charges[i], charges[i - 1]
+        local old = ch.old
+        if before and before.k == ch.k and before.old == old and old ~= '\0' and not ch.list then old = '\1' end
+        answer[i + 1] = (ch.found or '') .. old
+        if not peek and not deny_writes then
+          commit(ch, not denied and ch.cost > 0 and ch.admitted and not ch.lifted and not ch.blocked, at)
+        end
+      end
+      return concat(answer), at
+    end
+
+    -- The record of an id: false if there is none, nil if it cannot be read.
+    local function id_record(k)
+      local value = values[k]
+      if not value then return false end
+      if #value < 38 or not READABLE[byte(value)] then return nil end
+      local format, stage, digest, open_until, forget_at = unpack_from(ID, value)
+      if forget_at <= now then return false end
+      return { stage = stage, digest = digest, open_until = open_until, forget_at = forget_at, value = value }
+    end
+
+    local function check(op, plan, pos, deny_writes)
+      local n, failure, charges = plan.n, nil, nil
+      charges, pos = charges_of(charges_in(plan), pos)
+      for i = 1, n do
+        failure = failure or resolve(charges[i], i - 1)
+      end
+      local peek, id, argument, keep, hold, digest = op == 1, nil, nil, nil, nil, nil
+      if op == 2 then
+        peek, id, argument, keep, hold, digest, pos = unpack_from('<BI2I2ddc8', blob, pos)
+        peek = peek == 1
+      end
+      local record = id and id_record(id)
+      if record then
+        return record.digest == digest and pack('<BI4', 3, #record.value) .. record.value or '\4', pos
+      end
+      if record == nil and id then return unreadable(id), pos end
+      for i = 1, n do
+        failure = failure or load(charges[i])
+      end
+      if failure then return failure, pos end
+      local answer, at = judge(charges, n, peek, deny_writes)
+      if id and not peek and byte(answer) == 1 then
+        local stage, open_until = 0, at
+        if hold >= 0 then stage, open_until = 1, at + hold end
+        local forget_at = open_until + keep
+        values[id] = pack(ID, FORMAT, stage, digest, open_until, forget_at, now, #answer) .. answer .. ARGV[argument]
+        found[id] = forget_at
+        mark(id, ANEW)
+      end
+      return answer, pos
+    end
+
+    -- What a bucket owes, in microseconds and parts of one.
+    local function debt_of(ch, at)
+      local debt, rest = ch.a - at, ch.c
+      if debt < 0 then return 0, 0 end
+      if rest > 0 and ch.e ~= ch.limit then
+        rest = muldiv_up(ch.limit, rest, ch.e)
+        if rest >= ch.limit then return debt + 1, rest - ch.limit end
+      end
+      return debt, rest
+    end
+
+    local function roll(ch, window, at)
+      if expiry(SLIDING, ch.a, ch.b, ch.c, ch.e) <= at then
+        ch.a, ch.c, ch.e = at, 0, 0
+      elseif at - ch.a >= window then
+        ch.a, ch.c, ch.e = ch.a + window, ch.e, 0
+      end
+      ch.b = window
+    end
+
+    local function less(am, ar, bm, br) return am < bm or am == bm and ar < br end
+
+    local function refund_packed(ch, at)
+      if ch.alg == FIXED then
+        if ch.receipt == ch.a and at < ch.a then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
+      elseif ch.alg == SLIDING then
+        roll(ch, ch.b, at)
+        if ch.receipt == ch.a then
+          ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
+        elseif ch.receipt + ch.b == ch.a then
+          ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
+        end
+      else
+        -- Units drain in the order they came: what is left of a charge is owed until its receipt.
+        local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, ch.detail
+        if still < 0 then still, part = 0, 0 end
+        if less(still, part, gm, gr) then gm, gr = still, part end
+        local debt, rest = debt_of(ch, at)
+        if less(gm, gr, debt, rest) then
+          debt, rest = debt - gm, rest - gr
+          if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
+        else
+          debt, rest = 0, 0
+        end
+        ch.a, ch.b, ch.c, ch.e = at + debt, 0, rest, ch.limit
+      end
+      save(ch)
+    end
+
+    local function top_up_packed(ch, at)
+      if ch.alg == FIXED then
+        if at >= ch.a then
+          local from, to = at, at + ch.window
+          if ch.calendar then from, to = ch.calendar(at) end
+          ch.a, ch.b, ch.c = to, to - from, 0
+        end
+        ch.c = ch.c + ch.cost < U32_MAX and ch.c + ch.cost or U32_MAX
+      elseif ch.alg == SLIDING then
+        roll(ch, ch.c + ch.e > 0 and ch.b or ch.window, at)
+        ch.e = ch.e + ch.cost < U32_MAX and ch.e + ch.cost or U32_MAX
+      else
+        local debt, rest = debt_of(ch, at)
+        local owed, part = debt + ch.cm, rest + ch.cr
+        if part >= ch.limit then owed, part = owed + 1, part - ch.limit end
+        local most, over = ch.rm, ch.rr
+        if ch.alg == LEAKY then most = most + ch.window end
+        if less(most, over, debt, rest) then most, over = debt, rest end
+        if less(most, over, owed, part) then owed, part = most, over end
+        ch.a, ch.b, ch.c, ch.e = at + owed, 0, part, ch.limit
+      end
+      save(ch)
+    end
+
+    local function refund_log(list, ch, at)
+      if ch.receipt + ch.window <= at then return end
+      fetch_all(list)
+      local left = ch.cost
+      while left > 0 and list.tail >= list.head and last_of(list) >= ch.receipt do
+        local i = list.tail
+        local given = left < list.units[i] and left or list.units[i]
+        left, list.units[i], list.used = left - given, list.units[i] - given, list.used - given
+        if list.units[i] == 0 then list.tail = i - 1 end
+      end
+      list.changed = true
+    end
+
+    -- Nearly always the holder is there as it was let in; the server finds it fast.
+    local function release(list, ch, at)
+      if ch.receipt <= at then return end
+      if not list.changed and not list.rewrite then
+        if write('LREM', KEYS[list.k], '1', pack(ENTRY, ch.receipt, ch.cost, ch.detail)) == 1 then
+          local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - ch.cost, list.next)
+          write('LSET', KEYS[list.k], '0', head)
+          found[list.k] = nil
+          return
+        end
+      end
+      fetch_all(list)
+      for i = list.head, list.tail do
+        if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
+          if list.at[i] <= at then return end
+          local given = ch.cost < list.units[i] and ch.cost or list.units[i]
+          list.units[i], list.used, list.changed = list.units[i] - given, list.used - given, true
+          if list.units[i] == 0 then
+            for j = i, list.tail - 1 do
+              list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
+            end
+            list.tail = list.tail - 1
+          end
+          return
+        end
+      end
+    end
+
+    local function adjust_list(ch, at)
+      local list = ch.list
+      if ch.kind == 0 then
+        if list.stored + list.tail == 0 then return end
+        if ch.alg == LOG then refund_log(list, ch, at) else release(list, ch, at) end
+      elseif ch.alg == LOG then
+        if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
+        if ch.window > list.window then list.window = ch.window end
+        local last = last_of(list)
+        push(list, last > at and last or at, ch.cost)
+        list.changed = true
+      else
+        charge_list(list, ch, at)
+      end
+    end
+
+    local function adjust_kit(kit, ch)
+      local units = ch.cost
+      if ch.kind == 0 then
+        -- Its time to live is known to a millisecond; another window ends much later.
+        local ends = now + kit.left * 1000
+        if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return end
+        units = -(units < kit.count and units or kit.count)
+      elseif not kit.exists and kit.add == 0 then
+        kit.left = ch.window / 1000
+      end
+      kit.count, kit.add = kit.count + units, kit.add + units
+    end
+
+    local function adjust(n, pos, deny_writes)
+      local id, digest
+      id, digest, pos = unpack_from('<I2c8', blob, pos)
+      local charges, failure = {}, nil
+      for i = 1, n do
+        local kind, receipt, detail, k
+        kind, receipt, detail, k, pos = unpack_from('<BdI4I2', blob, pos)
+        local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
+        ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
+        charges[i], pos = ch, pos + CHARGE_BYTES
+      end
+      local record = id > 0 and id_record(id)
+      if id > 0 then
+        if record == nil then return unreadable(id), pos end
+        if not record or record.digest ~= digest or record.stage == 0 then return '\13', pos end
+        if record.stage == 2 then return '\11', pos end
+        if record.open_until <= now then return '\12', pos end
+      end
+      if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
+      for i = 1, n do
+        failure = failure or load(charges[i])
+      end
+      if failure then return failure, pos end
+      if record then
+        values[id] = sub(record.value, 1, 1) .. '\2' .. sub(record.value, 3)
+        found[id] = record.forget_at
+        mark(id, IN_PLACE)
+      end
+      for i = 1, n do
+        local ch = charges[i]
+        failure = load(ch) -- again: two charges may share a value
+        local at = now
+        local seen, window = newest(ch)
+        if seen > at and seen - at <= window then at = seen end
+        if ch.list then
+          adjust_list(ch, at)
+        elseif ch.kit then
+          adjust_kit(ch.kit, ch)
+        elseif ch.kind == 1 then
+          top_up_packed(ch, at)
+        elseif ch.index then
+          refund_packed(ch, at)
+        end
+      end
+      return '\10', pos
+    end
+
+    local function reset(alg, pos, deny_writes)
+      local ch = { alg = alg }
+      ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
+      local failure = load(ch)
+      if failure then return failure, pos end
+      local list, kit = ch.list, ch.kit
+      -- There, or about to be: an earlier item of the batch may have made it.
+      local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
+      if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
+      if ch.index then
+        ch.a = nil
+        save(ch)
+      elseif is_there then
+        found[ch.k], values[ch.k] = nil, false
+        write('DEL', KEYS[ch.k])
+      end
+      return is_there and '\14' or '\15', pos
+    end
+
+    careful = { check = check, adjust = adjust, reset = reset, write_list = write_list }
   end
 end
 
 -- Where the moving parts of so many counters begin: as text, because a number costs more.
 local OFFSETS = { '28', '44', '60', '76' }
 
-local function write_all()
+-- Twice at most: if the server refuses to write, everything is judged again, and then what is
+-- full still denies and the rest could not be counted.
+for attempt = 1, 2 do
+  local refusal = refused and sub(refused, 1, 255) -- its length is told in a byte
+  values, moved, found, marks, dirty, to_write, out, o = nil, {}, {}, {}, {}, 0, { pack('<d', now) }, 1
+
+  -- Everything that most checks need, in one call.
+  local texts = strings + kits
+  if texts > 1 then
+    values = call('MGET', unpack(KEYS, 1, texts))
+    local absent, n = nil, 0
+    for k = 1, texts do
+      if not values[k] then
+        absent, n = absent or {}, n + 1
+        absent[n] = KEYS[k]
+      end
+    end
+    -- MGET passes over what is not a string; we must not.
+    if n > 0 and call('EXISTS', unpack(absent, 1, n)) > 0 then
+      for k = 1, texts do
+        if not values[k] and call('EXISTS', KEYS[k]) == 1 then values[k] = '' end
+      end
+    end
+  elseif texts == 1 then
+    local value = try('GET', KEYS[1])
+    if type(value) == 'table' then
+      if not string.find(value.err, 'WRONGTYPE', 1, true) then call('GET', KEYS[1]) end -- as in `look`
+      value = ''
+    end
+    values = { value }
+  else
+    values = {}
+  end
+
+  local pos = first
+  for _ = 1, items do
+    -- Every item is at least five bytes long, and most end after them.
+    local op, number, k, next_pos = unpack_from('<BI2I2', blob, pos)
+    local plan, done = op <= 2 and plans[number], false
+    if op == 0 and plan.terms and not refusal then
+      -- The commonest checks of all: the token buckets of one rule, nothing else. All that is
+      -- out of the ordinary (`break`) is for the others.
+      repeat
+        local n, terms, value, ttl, head = plan.n, plan.terms, values[k], 0, nil
+        if moved[k] then value = value_of(k) end
+        if value then
+          head = 4 + 16 * n
+          if #value ~= head + 8 + 12 * n or sub(value, 1, head) ~= plan.begins then break end
+        end
+        local denied, last, moving, well = false, 0, nil, true
+        if n == 1 then
+          local debt, rest, limit, room = 0, 0, terms[1], terms[4]
+          if value then
+            ttl, debt, rest = unpack_from('<ddI4', value, head + 1)
+            debt = debt - now
+            if debt < 0 then debt, rest = 0, 0 end
+            if debt > room then break end
+          end
+          last = debt + terms[2]
+          local part = rest + terms[3]
+          if part >= limit then last, part = last + 1, part - limit end
+          denied = last > room or last == room and part > terms[5]
+          if not denied then moving = pack('<dI4', now + last, part) end
+        else
+          local state = {}
+          if value then ttl = unpack_from('<d', value, head + 1) end
+          for i = 1, n do
+            local t, debt, rest = 5 * i - 5, 0, 0
+            if value then
+              debt, rest = unpack_from('<dI4', value, head + 12 * i - 3)
+              debt = debt - now
+              if debt < 0 then debt, rest = 0, 0 end
+            end
+            local limit, room = terms[t + 1], terms[t + 4]
+            if debt > room then
+              well = false
+              break
+            end
+            local owed, part = debt + terms[t + 2], rest + terms[t + 3]
+            if part >= limit then owed, part = owed + 1, part - limit end
+            if owed > room or owed == room and part > terms[t + 5] then denied = true end
+            if owed > last then last = owed end
+            state[2 * i - 1], state[2 * i] = now + owed, part
+          end
+          if not well then break end
+          if not denied then
+            moving = pack(n == 4 and '<dI4dI4dI4dI4' or '<' .. string.rep('dI4', n), unpack(state, 1, 2 * n))
+          end
+        end
+        local status = denied and '\2' or '\1'
+        if value then
+          out[o + 1], out[o + 2], out[o + 3] = status, n == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
+          o = o + 3
+          if n > 1 then
+            o = o + 1
+            out[o] = string.rep('\1', n - 1)
+          end
+        else
+          out[o + 1], out[o + 2] = status, string.rep('\0', n)
+          o = o + 2
+        end
+        if not denied then
+          last = now + last + 1
+          if value and last <= ttl then
+            moved[k] = moving
+            mark(k, MOVING_ONLY)
+          else
+            values[k] = plan.begins .. pack('<d', ttl_until(last)) .. moving
+            mark(k, ANEW)
+          end
+        end
+        done = true
+      until true
+    end
+    if not done then
+      if not ordinary then prepare() end
+      local before = o
+      next_pos = op == 0 and not refusal and ordinary(plan, pos + 3)
+      if not next_pos then
+        if not careful then prepare_careful() end
+        local answer
+        if op == 3 then
+          answer, next_pos = careful.adjust(number, pos + 3, refusal)
+        elseif op == 4 then
+          answer, next_pos = careful.reset(number, pos + 3, refusal)
+        else
+          answer, next_pos = careful.check(op, plan, pos + 3, refusal)
+        end
+        o = before + 1
+        out[o] = answer
+      end
+    end
+    pos = next_pos
+  end
+
   for i = 1, to_write do
     local k = dirty[i]
     local value, moving, how = values[k], moved[k], marks[k]
@@ -1298,18 +1372,12 @@ local function write_all()
       if written then call('SETRANGE', KEYS[k], at, what) else write('SETRANGE', KEYS[k], at, what) end
     end
   end
-  for k = strings + 1, strings + kits + lists do
+  for k = strings + 1, texts + lists do
     local other = found[k]
     if other then
-      if other.alg then careful.write_list(other) else careful.write_kit(other) end
+      if other.alg then careful.write_list(other) else write_kit(other) end
     end
   end
-end
-
-run(nil)
-write_all()
-if refused then
-  -- Nothing was written: what is full still denies, the rest could not be counted.
-  run(string.sub(refused, 1, 255)) -- its length is told in a byte
+  if not refused or attempt == 2 then break end
 end
 return table.concat(out, '', 1, o)

@@ -153,7 +153,7 @@ impl Item {
     fn sized(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(32 * charges),
-            plan: Vec::with_capacity(1 + CHARGE_BYTES * charges),
+            plan: Vec::with_capacity(6 + (CHARGE_BYTES + 44) * charges),
             body: Vec::with_capacity(8 + 8 * charges),
             charges,
             ..Self::default()
@@ -169,7 +169,10 @@ impl Item {
                 self.intern(class, start)
             })
             .collect();
-        self.plan.push(charges.len() as u8);
+        self.plan.extend_from_slice(&[charges.len() as u8, 0]);
+        if are_buckets_of_one_rule(charges, &keys) {
+            self.short_way(charges);
+        }
         let mut index = 0;
         while index < charges.len() {
             // Neighbours on one key are the quotas of one rule: the script has
@@ -181,6 +184,27 @@ impl Item {
                 self.charge(layout, &charges[index + place], keys[index + place], shape);
             }
             index += run;
+        }
+    }
+
+    /// What the script needs for the token buckets of one rule, which most checks
+    /// are: how a value with all of them begins, and their terms.
+    fn short_way(&mut self, charges: &[Charge<'_>]) {
+        self.plan[1] = 1;
+        self.plan.extend_from_slice(&[FORMAT, charges.len() as u8, 0, 0]);
+        for charge in charges {
+            for word in [tag_of(charge.key(), Algorithm::TokenBucket), charge.quota().limit()] {
+                self.plan.extend_from_slice(&word.to_le_bytes());
+            }
+            self.plan.extend_from_slice(&0f64.to_le_bytes());
+        }
+        for charge in charges {
+            let quota = charge.quota();
+            self.plan.extend_from_slice(&quota.limit().to_le_bytes());
+            for (micros, rest) in [quota.debt_of(charge.units()), quota.debt_allowed()] {
+                self.plan.extend_from_slice(&(micros as f64).to_le_bytes());
+                self.plan.extend_from_slice(&rest.to_le_bytes());
+            }
         }
     }
 
@@ -261,6 +285,21 @@ impl Item {
     }
 }
 
+/// Whether the script can take the short way: token buckets in one value, each
+/// enforced, none of them under an operator's switch or open to overrides.
+fn are_buckets_of_one_rule(charges: &[Charge<'_>], keys: &[u16]) -> bool {
+    let is_plain = |charge: &Charge<'_>| {
+        charge.quota().algorithm() == Algorithm::TokenBucket
+            && charge.units() > 0
+            && charge.enforced() == Enforcement::Enforce
+            && charge.switched() == Emergency::Off
+            && !charge.is_overridable()
+    };
+    keys.iter().all(|key| *key == keys[0]) && charges.iter().all(is_plain)
+}
+
+/// The format of values that the script writes.
+const FORMAT: u8 = 1;
 /// Bytes of a charge: `CHARGE_BYTES` in the script.
 const CHARGE_BYTES: usize = 55;
 

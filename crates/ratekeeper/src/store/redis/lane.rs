@@ -3,8 +3,8 @@
 //! Whoever asks puts an item in the queue. If fewer than [`FLYING_MAX`] batches
 //! are under way, a new one starts at once, with whatever is in the queue; so an
 //! idle store adds no wait and needs no timer. While batches are under way the
-//! queue fills, and the next to come back takes all of it: the busier the store,
-//! the larger the batches.
+//! queue fills, and the next to come back takes its share of it: the busier the
+//! store, the larger the batches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -49,7 +49,9 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Job>,
+    /// Batches under way, and the items in them.
     flying: usize,
+    aboard: usize,
 }
 
 #[derive(Debug)]
@@ -172,12 +174,19 @@ impl Lane {
     /// meanwhile until there is nothing left.
     async fn fly(self: Arc<Self>, mut batch: Vec<Job>) {
         while !batch.is_empty() {
+            let aboard = batch.len();
             // Whoever has given up must not be charged.
             batch.retain(|job| !job.answer.is_closed());
             if !batch.is_empty() {
                 self.deliver(batch).await;
             }
+            // Those who were answered may ask again at once: let them, so that the
+            // next batch carries them. The server has another one meanwhile.
+            if aboard > 1 {
+                tokio::task::yield_now().await;
+            }
             let mut queue = self.queue();
+            queue.aboard -= aboard;
             batch = queue.next_batch();
             if batch.is_empty() {
                 queue.flying -= 1;
@@ -230,13 +239,17 @@ impl Lane {
 }
 
 impl Queue {
+    /// Takes what the next batch carries: an equal share of all there is to do,
+    /// so that batches do not take turns being full and empty.
     fn next_batch(&mut self) -> Vec<Job> {
+        let share = (self.waiting.len() + self.aboard).div_ceil(FLYING_MAX).clamp(1, BATCH_MAX);
         let mut keys = 0;
-        let fits = self.waiting.iter().take(BATCH_MAX).take_while(|job| {
+        let fits = self.waiting.iter().take(share).take_while(|job| {
             keys += job.item.key_count();
             keys <= BATCH_KEYS_MAX
         });
         let count = fits.count().max(1).min(self.waiting.len());
+        self.aboard += count;
         self.waiting.drain(..count).collect()
     }
 }

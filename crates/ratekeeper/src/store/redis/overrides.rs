@@ -8,17 +8,25 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ::redis::{Cmd, FromRedisValue, Pipeline, Value, from_redis_value};
+use ::redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use ratekeeper_core::{Override, OverrideScope, Timestamp};
 
 use super::answer::garbled;
 use super::{Inner, RedisStore};
 use crate::store::{Overrides, StoreError, StoreErrorKind, StoreFuture};
 
+/// What PTTL says of a key that is no longer there.
+const GONE: i64 = -2;
 /// Keys one SCAN step looks at.
 const SCAN_COUNT: usize = 1_000;
 /// Overrides one listing returns at most.
 const LISTED_MAX: usize = 100_000;
+/// Puts an override in the place of another, in one step. ARGV: its time to live in
+/// milliseconds, or none; then its fields.
+const REPLACE: &str = "\
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end";
 
 impl Inner {
     /// Sends a command and reads its answer.
@@ -26,18 +34,6 @@ impl Inner {
         let link = self.lane().link();
         let value = link.send(|mut link| async move { link.send_packed_command(&command).await }).await?;
         from_redis_value(value).map_err(|_| garbled())
-    }
-
-    /// All or nothing: MULTI and EXEC.
-    async fn transact(&self, mut pipeline: Pipeline) -> Result<(), StoreError> {
-        pipeline.atomic();
-        let link = self.lane().link();
-        let commands = pipeline.len();
-        let send = |mut link: ::redis::aio::MultiplexedConnection| async move {
-            let answers = link.send_packed_commands(&pipeline, commands + 1, 1).await?;
-            Ok(Value::Array(answers))
-        };
-        link.send(send).await.map(|_| ())
     }
 
     fn override_key(&self, scope: OverrideScope<'_>) -> Vec<u8> {
@@ -49,16 +45,15 @@ impl Inner {
     async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
         to.validate()?;
         let key = self.override_key(scope);
-        let mut pipeline = Pipeline::new();
-        pipeline.del(&key);
         let now = self.lane().now();
         let left = to.expires_at.map(|end| end.as_micros().saturating_sub(now.as_micros()));
-        pipeline.hset_multiple(&key, &fields(&to));
-        if let Some(left) = left {
-            let millis = left.div_ceil(1_000).max(self.ttl_millis_min);
-            pipeline.pexpire(&key, i64::try_from(millis).unwrap_or(i64::MAX));
+        let millis = left.map(|left| left.div_ceil(1_000).max(self.ttl_millis_min).to_string());
+        let mut replace = cmd("EVAL");
+        replace.arg(REPLACE).arg(1).arg(&key).arg(millis.unwrap_or_default());
+        for (name, value) in fields(&to) {
+            replace.arg(name).arg(value);
         }
-        self.transact(pipeline).await
+        self.send::<()>(replace).await
     }
 
     async fn override_at(&self, key: &[u8]) -> Result<Option<Override>, StoreError> {
@@ -71,6 +66,9 @@ impl Inner {
         let mut found = read(&fields.into_iter().map(|(name, value)| (text(name), text(value))).collect())?;
         if found.expires_at.is_none() {
             let left: i64 = self.send(Cmd::pttl(key)).await?;
+            if left == GONE {
+                return Ok(None);
+            }
             let left = u64::try_from(left).ok().map(Duration::from_millis);
             found.expires_at = left.map(|left| self.lane().now().after(left));
         }
@@ -86,7 +84,7 @@ impl Inner {
         let mut keys = BTreeMap::new();
         let mut cursor = 0u64;
         loop {
-            let mut scan = ::redis::cmd("SCAN");
+            let mut scan = cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, found): (u64, Vec<Vec<u8>>) = self.send(scan).await?;
             for key in found {
