@@ -69,20 +69,17 @@ impl Breaker {
     }
 
     pub(super) fn state(&self) -> BreakerState {
-        match self.state.load(Ordering::Acquire) {
-            0 => BreakerState::Closed,
-            1 => BreakerState::HalfOpen,
-            _ => BreakerState::Open,
-        }
+        named(self.state.load(Ordering::Acquire))
     }
 
-    /// Sets the state; says whether that was news.
-    pub(super) fn set(&self, state: BreakerState) -> bool {
+    /// Sets the state; returns the one before, so that of several who set it at once
+    /// one knows that it was the first.
+    pub(super) fn set(&self, state: BreakerState) -> BreakerState {
         if state == BreakerState::Closed {
             self.in_a_row.store(0, Ordering::Relaxed);
             *self.period() = Period { began: Instant::now(), calls: 0, failures: 0 };
         }
-        self.state.swap(state as u8, Ordering::AcqRel) != state as u8
+        named(self.state.swap(state as u8, Ordering::AcqRel))
     }
 
     /// Counts a call that was answered.
@@ -112,6 +109,14 @@ impl Breaker {
 
     fn period(&self) -> std::sync::MutexGuard<'_, Period> {
         self.period.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn named(state: u8) -> BreakerState {
+    match state {
+        0 => BreakerState::Closed,
+        1 => BreakerState::HalfOpen,
+        _ => BreakerState::Open,
     }
 }
 
@@ -167,10 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn it_says_when_its_state_is_news() {
+    fn it_says_which_state_it_was_in() {
         let breaker = Breaker::new(policy());
-        assert!(!breaker.set(BreakerState::Closed));
-        assert!(breaker.set(BreakerState::Open) && !breaker.set(BreakerState::Open));
+        assert_eq!(breaker.set(BreakerState::Closed), BreakerState::Closed);
+        assert_eq!(breaker.set(BreakerState::HalfOpen), BreakerState::Closed);
+        assert_eq!(breaker.set(BreakerState::Open), BreakerState::HalfOpen);
+        assert_eq!(breaker.set(BreakerState::Open), BreakerState::Open);
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 }

@@ -11,9 +11,11 @@
 --             d  now in microseconds, -1 to ask the server
 --             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
 --           then the plans, of which checks that ask for the same share one: B charges, B
---           whether they are the token buckets of one rule and nothing else; if so, how a
---           value with all of them begins and for each charge I4 limit, d and I4 cost, d and
---           I4 room, as below; and the charges; then the items, each of which begins with a byte that says
+--           groups, I2 bytes until the charges begin, the groups, the charges. There are groups
+--           if a check can go the short way, one for each value: B counters, B kind (1 token
+--           buckets, 2 a fixed window), B how many are overridable, how such a value begins, and
+--           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
+--           I4 limit, d window, I4 cost, d 0, I4 0). Then the items, each of which begins with a byte that says
 --           what it is:
 --             0  check    I2 plan, the keys
 --             1  peek     the same; writes nothing
@@ -50,119 +52,89 @@
 -- it is kept in the value too, and renewed when the state would outlive it, because
 -- renewing it with every hit would cost as much as all the rest.
 
-local FORMAT = 1                                -- of values, as they are written
-local CHARGE, CHARGE_BYTES = '<BBBBI4I4I4ddI4dI4I4Bh', 55
--- A value: B format, B counters, I2 0; for each counter I4 tag, I4 e, d b, which seldom change;
--- d the end of the time to live; for each counter d a, I4 c. What a, b, c and e are is with the
--- algorithms below.
-local FIXED_PART, MOVING_PART = '<I4I4d', '<dI4'
-local TERMS = '<I4dI4dI4'
-local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
-local EXACT = 9007199254740992
-local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
-local SLACK_MIN, SLACK_MAX, TEST_TTL = 1000000, 60000000, 60000
-local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7
+-- Every kind of batch. What it needs is made inside, because what a function takes from around
+-- it costs time whether or not it is called.
+local function general()
+  local FORMAT = 1                                -- of values, as they are written
+  local CHARGE, CHARGE_BYTES = '<BBBBI4I4I4ddI4dI4I4Bh', 55
+  -- A value: B format, B counters, I2 0; for each counter I4 tag, I4 e, d b, which seldom change;
+  -- d the end of the time to live; for each counter d a, I4 c. What a, b, c and e are is with the
+  -- algorithms below.
+  local FIXED_PART, MOVING_PART = '<I4I4d', '<dI4'
+  local TERMS = '<I4dI4dI4'
+  local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
+  local EXACT = 9007199254740992
+  local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
+  local SLACK_MIN, SLACK_MAX, TEST_TTL = 1000000, 60000000, 60000
+  local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7
 
-local KEYS, blob = KEYS, ARGV[1]
-local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struct.unpack
-local byte, sub = string.byte, string.sub
+  local KEYS, blob = KEYS, ARGV[1]
+  local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struct.unpack
+  local byte, sub, fmod = string.byte, string.sub, math.fmod
 
-local now, items, plan_count, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2I2', blob)
-local given = now >= 0
-if not given then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
+  local now, items, plan_count, strings, kits, lists, overrides, first = unpack_from('<dI2I2I2I2I2I2', blob)
+  local given = now >= 0
+  if not given then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
 
-local plans = {}
-for p = 1, plan_count do
-  local n, only_buckets = byte(blob, first, first + 1)
-  local plan = { n = n }
-  first = first + 2
-  if only_buckets == 1 then
-    plan.begins = sub(blob, first, first + 16 * n + 3)
-    first = first + 16 * n + 4
-    if n == 1 then
-      plan.terms = { unpack_from(TERMS, blob, first) }
-    else
-      local terms = {}
-      for t = 0, 5 * n - 5, 5 do
-        terms[t + 1], terms[t + 2], terms[t + 3], terms[t + 4], terms[t + 5] =
-          unpack_from(TERMS, blob, first + t / 5 * 28)
-      end
-      plan.terms = terms
+  local plans = {}
+  for p = 1, plan_count do
+    local n, _, length = unpack_from('<BBI2', blob, first)
+    plans[p] = { n = n, at = first + length }
+    first = first + length + n * CHARGE_BYTES
+  end
+
+  local values                 -- of strings and kits; '' where there is something else at the key
+  local found                  -- of kits and lists: what was read and what is to be written
+  local marks, dirty, to_write -- how to write a string, and which ones
+  local out, o                 -- the reply in pieces
+
+  -- A time to live for a state that lasts until `last`, with slack so that it need not be
+  -- renewed with every hit.
+  local function ttl_until(last)
+    local left = last - now
+    return last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)
+  end
+
+  local function px(ttl)
+    local left = ttl - now
+    local millis = (left - left % 1000) / 1000 + 1
+    local least = given and TEST_TTL or 1 -- also for what is over: no server takes less
+    return millis < least and least or millis
+  end
+
+  -- Ways to write a string.
+  local IN_PLACE, ANEW = 1, 2
+
+  local function mark(k, how)
+    local known = marks[k]
+    if not known then
+      to_write = to_write + 1
+      dirty[to_write] = k
+      marks[k] = how
+    elseif how > known then
+      marks[k] = how
     end
-    first = first + 28 * n
   end
-  plan.at = first -- the charges themselves, which the short way does not need
-  first = first + n * CHARGE_BYTES
-  plans[p] = plan
-end
 
-local values                 -- of strings and kits; '' where there is something else at the key
-local moved                  -- the moving parts of values that are behind
-local found                  -- of kits and lists: what was read and what is to be written
-local marks, dirty, to_write -- how to write a string, and which ones
-local out, o                 -- the reply in pieces
-
--- A time to live for a state that lasts until `last`, with slack so that it need not be
--- renewed with every hit.
-local function ttl_until(last)
-  local left = last - now
-  return last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)
-end
-
-local function px(ttl)
-  local left = ttl - now
-  local millis = (left - left % 1000) / 1000 + 1
-  local least = given and TEST_TTL or 1 -- also for what is over: no server takes less
-  return millis < least and least or millis
-end
-
--- Ways to write a string, each of which does what those before it do.
-local MOVING_ONLY, IN_PLACE, ANEW = 1, 2, 3
-
-local function mark(k, how)
-  local known = marks[k]
-  if not known then
-    to_write = to_write + 1
-    dirty[to_write] = k
-    marks[k] = how
-  elseif how > known then
-    marks[k] = how
+  -- The first write may be refused (memory, a replica, a disk that is full); nothing has
+  -- happened then. Once one has passed, the server refuses none of the others.
+  local refused, written
+  local function write(...)
+    if refused then return end
+    if written then return call(...) end
+    local reply = try(...)
+    if type(reply) == 'table' and reply.err then
+      refused = reply.err
+    else
+      written = true
+    end
+    return reply
   end
-end
 
--- The first write may be refused (memory, a replica, a disk that is full); nothing has
--- happened then. Once one has passed, the server refuses none of the others.
-local refused, written
-local function write(...)
-  if refused then return end
-  if written then return call(...) end
-  local reply = try(...)
-  if type(reply) == 'table' and reply.err then
-    refused = reply.err
-  else
-    written = true
-  end
-  return reply
-end
-
--- The value of a key, with what has been changed in place.
-local function value_of(k)
-  local value, moving = values[k], moved[k]
-  if moving then
-    value = string.sub(value, 1, #value - #moving) .. moving
-    values[k], moved[k] = value, nil
-    mark(k, IN_PLACE)
-  end
-  return value
-end
-
--- All but the commonest: made only when it is needed, because making functions takes time.
-local ordinary, write_kit, prepare_careful, careful
-local function prepare()
-  local fmod = math.fmod
+  local ordinary, write_kit, prepare_careful, careful
 
   -- What is at a key; an error only if that is of another type. Anything else that a server
   -- may object to (its user must not read) is not the key's fault and ends the batch.
@@ -418,7 +390,7 @@ local function prepare()
         return nil
       else
         if place == 0 then
-          value, last, ttl, head = value_of(k), 0, 0, 4 + 16 * size
+          value, last, ttl, head = values[k], 0, 0, 4 + 16 * size
           if value then
             if #value ~= head + 8 + 12 * size then return nil end
             local format, count = byte(value, 1, 2)
@@ -481,7 +453,8 @@ local function prepare()
     return pos
   end
 
-  -- What is left: clocks that step, quotas that change, logs and leases, ids, refunds.
+  -- What is left: clocks that step, quotas that change, logs and leases, ids, refunds. Made only
+  -- when it is needed, because making functions takes time.
   prepare_careful = function()
     local concat = table.concat
     local DAY = 86400000000
@@ -792,7 +765,7 @@ local function prepare()
         ch.kit = kit
         return nil
       end
-      local value = value_of(ch.k)
+      local value = values[ch.k]
       ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
       if not value then
         ch.old = '\0'
@@ -812,7 +785,7 @@ local function prepare()
 
     -- Writes a record into its key's value, or takes it out (without `ch.a`).
     local function save(ch)
-      local value, k, count = value_of(ch.k), ch.k, 0
+      local value, k, count = values[ch.k], ch.k, 0
       local fixed, moving, n, ttl, is_there = {}, {}, 0, 0, false
       local function keep(tag, a, b, c, e)
         n = n + 1
@@ -1213,127 +1186,45 @@ local function prepare()
 
     careful = { check = check, adjust = adjust, reset = reset, write_list = write_list }
   end
-end
 
--- Where the moving parts of so many counters begin: as text, because a number costs more.
-local OFFSETS = { '28', '44', '60', '76' }
+  -- Twice at most: if the server refuses to write, everything is judged again, and then what is
+  -- full still denies and the rest could not be counted.
+  for attempt = 1, 2 do
+    local refusal = refused and sub(refused, 1, 255) -- its length is told in a byte
+    values, found, marks, dirty, to_write, out, o = nil, {}, {}, {}, 0, { pack('<d', now) }, 1
 
--- Twice at most: if the server refuses to write, everything is judged again, and then what is
--- full still denies and the rest could not be counted.
-for attempt = 1, 2 do
-  local refusal = refused and sub(refused, 1, 255) -- its length is told in a byte
-  values, moved, found, marks, dirty, to_write, out, o = nil, {}, {}, {}, {}, 0, { pack('<d', now) }, 1
-
-  -- Everything that most checks need, in one call.
-  local texts = strings + kits
-  if texts > 1 then
-    values = call('MGET', unpack(KEYS, 1, texts))
-    local absent, n = nil, 0
-    for k = 1, texts do
-      if not values[k] then
-        absent, n = absent or {}, n + 1
-        absent[n] = KEYS[k]
-      end
-    end
-    -- MGET passes over what is not a string; we must not.
-    if n > 0 and call('EXISTS', unpack(absent, 1, n)) > 0 then
+    -- Everything that most checks need, in one call.
+    local texts = strings + kits
+    if texts > 1 then
+      values = call('MGET', unpack(KEYS, 1, texts))
+      local absent, n = nil, 0
       for k = 1, texts do
-        if not values[k] and call('EXISTS', KEYS[k]) == 1 then values[k] = '' end
+        if not values[k] then
+          absent, n = absent or {}, n + 1
+          absent[n] = KEYS[k]
+        end
       end
+      -- MGET passes over what is not a string; we must not.
+      if n > 0 and call('EXISTS', unpack(absent, 1, n)) > 0 then
+        for k = 1, texts do
+          if not values[k] and call('EXISTS', KEYS[k]) == 1 then values[k] = '' end
+        end
+      end
+    elseif texts == 1 then
+      local value = try('GET', KEYS[1])
+      if type(value) == 'table' then
+        if not string.find(value.err, 'WRONGTYPE', 1, true) then call('GET', KEYS[1]) end -- as in `look`
+        value = ''
+      end
+      values = { value }
+    else
+      values = {}
     end
-  elseif texts == 1 then
-    local value = try('GET', KEYS[1])
-    if type(value) == 'table' then
-      if not string.find(value.err, 'WRONGTYPE', 1, true) then call('GET', KEYS[1]) end -- as in `look`
-      value = ''
-    end
-    values = { value }
-  else
-    values = {}
-  end
 
-  local pos = first
-  for _ = 1, items do
-    -- Every item is at least five bytes long, and most end after them.
-    local op, number, k, next_pos = unpack_from('<BI2I2', blob, pos)
-    local plan, done = op <= 2 and plans[number], false
-    if op == 0 and plan.terms and not refusal then
-      -- The commonest checks of all: the token buckets of one rule, nothing else. All that is
-      -- out of the ordinary (`break`) is for the others.
-      repeat
-        local n, terms, value, ttl, head = plan.n, plan.terms, values[k], 0, nil
-        if moved[k] then value = value_of(k) end
-        if value then
-          head = 4 + 16 * n
-          if #value ~= head + 8 + 12 * n or sub(value, 1, head) ~= plan.begins then break end
-        end
-        local denied, last, moving, well = false, 0, nil, true
-        if n == 1 then
-          local debt, rest, limit, room = 0, 0, terms[1], terms[4]
-          if value then
-            ttl, debt, rest = unpack_from('<ddI4', value, head + 1)
-            debt = debt - now
-            if debt < 0 then debt, rest = 0, 0 end
-            if debt > room then break end
-          end
-          last = debt + terms[2]
-          local part = rest + terms[3]
-          if part >= limit then last, part = last + 1, part - limit end
-          denied = last > room or last == room and part > terms[5]
-          if not denied then moving = pack('<dI4', now + last, part) end
-        else
-          local state = {}
-          if value then ttl = unpack_from('<d', value, head + 1) end
-          for i = 1, n do
-            local t, debt, rest = 5 * i - 5, 0, 0
-            if value then
-              debt, rest = unpack_from('<dI4', value, head + 12 * i - 3)
-              debt = debt - now
-              if debt < 0 then debt, rest = 0, 0 end
-            end
-            local limit, room = terms[t + 1], terms[t + 4]
-            if debt > room then
-              well = false
-              break
-            end
-            local owed, part = debt + terms[t + 2], rest + terms[t + 3]
-            if part >= limit then owed, part = owed + 1, part - limit end
-            if owed > room or owed == room and part > terms[t + 5] then denied = true end
-            if owed > last then last = owed end
-            state[2 * i - 1], state[2 * i] = now + owed, part
-          end
-          if not well then break end
-          if not denied then
-            moving = pack(n == 4 and '<dI4dI4dI4dI4' or '<' .. string.rep('dI4', n), unpack(state, 1, 2 * n))
-          end
-        end
-        local status = denied and '\2' or '\1'
-        if value then
-          out[o + 1], out[o + 2], out[o + 3] = status, n == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
-          o = o + 3
-          if n > 1 then
-            o = o + 1
-            out[o] = string.rep('\1', n - 1)
-          end
-        else
-          out[o + 1], out[o + 2] = status, string.rep('\0', n)
-          o = o + 2
-        end
-        if not denied then
-          last = now + last + 1
-          if value and last <= ttl then
-            moved[k] = moving
-            mark(k, MOVING_ONLY)
-          else
-            values[k] = plan.begins .. pack('<d', ttl_until(last)) .. moving
-            mark(k, ANEW)
-          end
-        end
-        done = true
-      until true
-    end
-    if not done then
-      if not ordinary then prepare() end
+    local pos = first
+    for _ = 1, items do
+      local op, number, next_pos = unpack_from('<BI2', blob, pos)
+      local plan = op <= 2 and plans[number]
       local before = o
       next_pos = op == 0 and not refusal and ordinary(plan, pos + 3)
       if not next_pos then
@@ -1349,35 +1240,214 @@ for attempt = 1, 2 do
         o = before + 1
         out[o] = answer
       end
+      pos = next_pos
     end
-    pos = next_pos
-  end
 
-  for i = 1, to_write do
-    local k = dirty[i]
-    local value, moving, how = values[k], moved[k], marks[k]
-    if not value then
-      write('DEL', KEYS[k])
-    elseif how == ANEW then
-      if moving then value = value_of(k) end
-      local ttl = found[k] or unpack_from('<d', value, 5 + 16 * byte(value, 2))
-      write('SET', KEYS[k], value, 'PX', px(ttl))
-    else
-      local at, what = '0', value
-      if how == MOVING_ONLY then
-        at, what = OFFSETS[#moving / 12] or #value - #moving, moving
-      elseif moving then
-        what = value_of(k)
+    for i = 1, to_write do
+      local k = dirty[i]
+      local value = values[k]
+      if not value then
+        write('DEL', KEYS[k])
+      elseif marks[k] == IN_PLACE then
+        write('SETRANGE', KEYS[k], '0', value)
+      else
+        local ttl = found[k] or unpack_from('<d', value, 5 + 16 * byte(value, 2))
+        write('SET', KEYS[k], value, 'PX', px(ttl))
       end
-      if written then call('SETRANGE', KEYS[k], at, what) else write('SETRANGE', KEYS[k], at, what) end
+    end
+    for k = strings + 1, texts + lists do
+      local other = found[k]
+      if other then
+        if other.alg then careful.write_list(other) else write_kit(other) end
+      end
+    end
+    if not refused or attempt == 2 then break end
+  end
+  return table.concat(out, '', 1, o)
+end
+
+-- The short way, for what most checks are: token buckets and fixed windows in packed values, all
+-- enforced, under no switch and no override. Anything out of the ordinary in a batch, and the whole
+-- of it is for the general way: nothing has been written by then. No functions here, and few tables.
+local TERMS = '<I4dI4dI4'
+local SLACK_MIN, SLACK_MAX, TEST_TTL = 1000000, 60000000, 60000 -- as in the general way
+local KEYS, blob = KEYS, ARGV[1]
+local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
+local now, items, plan_count, strings, kits, lists, overrides, pos = unpack_from('<dI2I2I2I2I2I2', blob)
+if kits + lists > 0 or strings == 0
+    or overrides > 0 and call('EXISTS', unpack(KEYS, strings + 1, strings + overrides)) > 0 then
+  return general()
+end
+local given = now >= 0
+if not given then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+-- Each plan is flat: how many groups, and for each of them size, kind, bytes it has in an item,
+-- how its value begins and how long that is, and five terms for each counter.
+local plans = {}
+for p = 1, plan_count do
+  local n, groups, length = unpack_from('<BBI2', blob, pos)
+  if groups == 0 then return general() end
+  local size, kind, skip = byte(blob, pos + 4, pos + 6)
+  local plan
+  if groups == 1 and size == 1 then
+    plan = { 1, 1, kind, 2 + 4 * skip, sub(blob, pos + 7, pos + 26), 20, unpack_from(TERMS, blob, pos + 27) }
+  else
+    plan = { groups }
+    local at, j = pos + 4, 2
+    for _ = 1, groups do
+      size, kind, skip = byte(blob, at, at + 2)
+      local head = 4 + 16 * size
+      plan[j], plan[j + 1], plan[j + 2] = size, kind, 2 + 4 * skip
+      plan[j + 3], plan[j + 4] = sub(blob, at + 3, at + 2 + head), head
+      at, j = at + 3 + head, j + 5
+      for _ = 1, size do
+        plan[j], plan[j + 1], plan[j + 2], plan[j + 3], plan[j + 4] = unpack_from(TERMS, blob, at)
+        at, j = at + 28, j + 5
+      end
     end
   end
-  for k = strings + 1, texts + lists do
-    local other = found[k]
-    if other then
-      if other.alg then careful.write_list(other) else write_kit(other) end
+  plans[p] = plan
+  pos = pos + length + n * 55
+end
+
+local values
+if strings > 1 then
+  values = call('MGET', unpack(KEYS, 1, strings))
+else
+  local value = redis.pcall('GET', KEYS[1])
+  if type(value) == 'table' then return general() end
+  values = { value }
+end
+local moved = {}              -- the moving parts of values that are behind; false: none any more
+local lives                   -- the times to live of values that are written anew
+local dirty, writes = {}, 0   -- what is to be written, in this order
+local new, absent = nil, 0    -- what seems not to be there yet
+local out, o = { pack('<d', now) }, 1
+local state, keys, movings, ends, places -- for more than one counter, more than one group
+
+for _ = 1, items do
+  local op, number, k = unpack_from('<BI2I2', blob, pos)
+  if op > 0 then return general() end
+  local plan, begin, denied = plans[number], o + 1, false
+  local groups, j, last, moving, place = plan[1], 2, 0, nil, 2
+  pos = pos + 3
+  o = begin
+  for g = 1, groups do
+    if g > 1 then k = unpack_from('<I2', blob, pos) end
+    local size, head, value = plan[j], plan[j + 4], values[k]
+    pos, place = pos + plan[j + 2], j
+    if value then
+      moving = moved[k]
+      if moving then
+        value = sub(value, 1, head + 8) .. moving
+        values[k], moved[k] = value, false
+      end
+      if #value ~= head + 8 + 12 * size or sub(value, 1, head) ~= plan[j + 3] then return general() end
+      out[o + 1], out[o + 2] = size == 1 and '\2\40\0' or pack('<BI2', 2, #value), value
+      o = o + 2
+      if size > 1 then
+        o = o + 1
+        out[o] = string.rep('\1', size - 1)
+      end
+    else
+      o = o + 1
+      out[o] = size == 1 and '\0' or string.rep('\0', size)
+    end
+    local at, rest, kind = 0, 0, plan[j + 1]
+    j, last = j + 5, 0
+    if kind == 2 then -- a fixed window: when it ends, and how much is in it
+      local window = plan[j + 1]
+      if value then at, rest = unpack_from('<dI4', value, head + 9) end
+      if at - window > now then return general() end -- the clock has stepped
+      if now >= at then at, rest = now + window, 0 end
+      rest = rest + plan[j + 2]
+      if rest > plan[j] then denied = true end
+      j, last = j + 5, at
+    else -- token buckets: when each is full again, and a part of a microsecond
+      for i = 1, size do
+        local limit, room = plan[j], plan[j + 3]
+        at, rest = 0, 0
+        if value then
+          at, rest = unpack_from('<dI4', value, head + 12 * i - 3)
+          at = at - now
+          if at < 0 then
+            at, rest = 0, 0
+          elseif at > room then
+            return general() -- too much, or the clock has stepped
+          end
+        end
+        at, rest = at + plan[j + 1], rest + plan[j + 2]
+        if rest >= limit then at, rest = at + 1, rest - limit end
+        if at > room or at == room and rest > plan[j + 4] then denied = true end
+        at, j = now + at, j + 5
+        if at >= last then last = at + 1 end
+        if size > 1 then
+          state = state or {}
+          state[2 * i - 1], state[2 * i] = at, rest
+        end
+      end
+    end
+    if not denied then
+      if size == 1 then
+        moving = pack('<dI4', at, rest)
+      else
+        moving = pack(size == 4 and '<dI4dI4dI4dI4' or '<' .. string.rep('dI4', size), unpack(state, 1, 2 * size))
+      end
+      if groups > 1 then
+        if not keys then keys, movings, ends, places = {}, {}, {}, {} end
+        keys[g], movings[g], ends[g], places[g] = k, moving, last, place
+      end
     end
   end
-  if not refused or attempt == 2 then break end
+  out[begin] = denied and '\2' or '\1'
+  if not denied then
+    for g = 1, groups do
+      if groups > 1 then k, moving, last, place = keys[g], movings[g], ends[g], places[g] end
+      local value = values[k]
+      if moved[k] == nil then
+        writes = writes + 1
+        dirty[writes] = k
+        if not value then
+          new, absent = new or {}, absent + 1
+          new[absent] = KEYS[k]
+        end
+      end
+      local ttl = value and unpack_from('<d', value, plan[place + 4] + 1) or 0
+      if last > ttl then
+        -- It would not live as long as its state: anew, with slack so that this is seldom.
+        local left = last - now
+        ttl = last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)
+        lives = lives or {}
+        values[k], lives[k] = plan[place + 3] .. pack('<d', ttl) .. moving, ttl
+        moving = false
+      end
+      moved[k] = moving
+    end
+  end
+end
+
+-- What MGET passes over may be there all the same, and not be ours.
+if new and call('EXISTS', unpack(new, 1, absent)) > 0 then return general() end
+for i = 1, writes do
+  local k = dirty[i]
+  local value, moving, ttl, reply = values[k], moved[k], lives and lives[k], nil
+  -- The first write may be refused: then nothing has happened, and the general way tells why.
+  local write = i == 1 and redis.pcall or call
+  if ttl then
+    local left = ttl - now
+    left = (left - left % 1000) / 1000 + 1
+    if moving then value = sub(value, 1, #value - #moving) .. moving end
+    reply = write('SET', KEYS[k], value, 'PX', given and left < TEST_TTL and TEST_TTL or left)
+  elseif not moving then -- looked at after it was changed
+    reply = write('SETRANGE', KEYS[k], '0', value)
+  else
+    -- Where the moving parts begin: as text for one and four, because a number costs more.
+    local size = #moving
+    reply = write('SETRANGE', KEYS[k], size == 12 and '28' or size == 48 and '76' or #value - size, moving)
+  end
+  if i == 1 and type(reply) == 'table' and reply.err then return general() end
 end
 return table.concat(out, '', 1, o)

@@ -153,7 +153,7 @@ impl Item {
     fn sized(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(32 * charges),
-            plan: Vec::with_capacity(6 + (CHARGE_BYTES + 44) * charges),
+            plan: Vec::with_capacity(4 + (CHARGE_BYTES + 52) * charges),
             body: Vec::with_capacity(8 + 8 * charges),
             charges,
             ..Self::default()
@@ -169,10 +169,8 @@ impl Item {
                 self.intern(class, start)
             })
             .collect();
-        self.plan.extend_from_slice(&[charges.len() as u8, 0]);
-        if are_buckets_of_one_rule(charges, &keys) {
-            self.short_way(charges);
-        }
+        self.plan.extend_from_slice(&[charges.len() as u8, 0, 4, 0]);
+        self.groups(charges, &keys);
         let mut index = 0;
         while index < charges.len() {
             // Neighbours on one key are the quotas of one rule: the script has
@@ -187,21 +185,53 @@ impl Item {
         }
     }
 
-    /// What the script needs for the token buckets of one rule, which most checks
-    /// are: how a value with all of them begins, and their terms.
-    fn short_way(&mut self, charges: &[Charge<'_>]) {
-        self.plan[1] = 1;
+    /// What the script needs for its short way, which most checks go: a group
+    /// for each value. None if a charge of the check is out of the ordinary.
+    fn groups(&mut self, charges: &[Charge<'_>], keys: &[u16]) {
+        let runs = || keys.chunk_by(|left, right| left == right);
+        let is_apart = |run: &[u16]| keys.iter().filter(|key| **key == run[0]).count() > run.len();
+        if !charges.iter().all(is_plain) || runs().any(is_apart) {
+            return;
+        }
+        let (mut rest, start) = (charges, self.plan.len());
+        for run in runs() {
+            let (group, others) = rest.split_at(run.len());
+            rest = others;
+            let is_fixed = group[0].quota().algorithm() == Algorithm::FixedWindow;
+            let is_mixed = group.iter().any(|charge| charge.quota().algorithm() != group[0].quota().algorithm());
+            if is_mixed || is_fixed && group.len() > 1 {
+                return self.plan.truncate(start);
+            }
+            self.group(group, is_fixed);
+        }
+        self.plan[1] = runs().count() as u8;
+        let length = self.plan.len() as u16;
+        self.plan[2..4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Token buckets in one value, or a fixed window.
+    fn group(&mut self, charges: &[Charge<'_>], is_fixed: bool) {
+        let overridable = charges.iter().filter(|charge| charge.is_overridable()).count();
+        let kind = if is_fixed { 2 } else { 1 };
+        self.plan.extend_from_slice(&[charges.len() as u8, kind, overridable as u8]);
         self.plan.extend_from_slice(&[FORMAT, charges.len() as u8, 0, 0]);
         for charge in charges {
-            for word in [tag_of(charge.key(), Algorithm::TokenBucket), charge.quota().limit()] {
-                self.plan.extend_from_slice(&word.to_le_bytes());
-            }
-            self.plan.extend_from_slice(&0f64.to_le_bytes());
+            let quota = charge.quota();
+            let tag = tag_of(charge.key(), quota.algorithm());
+            let (e, b) = if is_fixed { (0, quota.window_micros()) } else { (quota.limit(), 0) };
+            self.plan.extend_from_slice(&tag.to_le_bytes());
+            self.plan.extend_from_slice(&e.to_le_bytes());
+            self.plan.extend_from_slice(&(b as f64).to_le_bytes());
         }
         for charge in charges {
-            let quota = charge.quota();
+            let (quota, cost) = (charge.quota(), charge.units());
+            let terms = if is_fixed {
+                [(quota.window_micros(), cost), (0, 0)]
+            } else {
+                [quota.debt_of(cost), quota.debt_allowed()]
+            };
             self.plan.extend_from_slice(&quota.limit().to_le_bytes());
-            for (micros, rest) in [quota.debt_of(charge.units()), quota.debt_allowed()] {
+            for (micros, rest) in terms {
                 self.plan.extend_from_slice(&(micros as f64).to_le_bytes());
                 self.plan.extend_from_slice(&rest.to_le_bytes());
             }
@@ -285,17 +315,16 @@ impl Item {
     }
 }
 
-/// Whether the script can take the short way: token buckets in one value, each
-/// enforced, none of them under an operator's switch or open to overrides.
-fn are_buckets_of_one_rule(charges: &[Charge<'_>], keys: &[u16]) -> bool {
-    let is_plain = |charge: &Charge<'_>| {
-        charge.quota().algorithm() == Algorithm::TokenBucket
-            && charge.units() > 0
-            && charge.enforced() == Enforcement::Enforce
-            && charge.switched() == Emergency::Off
-            && !charge.is_overridable()
-    };
-    keys.iter().all(|key| *key == keys[0]) && charges.iter().all(is_plain)
+/// Whether the script has a short way for a charge: enforced, not under an
+/// operator's switch, in a packed value and off the calendar.
+fn is_plain(charge: &Charge<'_>) -> bool {
+    let quota = charge.quota();
+    let is_known = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
+    is_known
+        && quota.calendar_window().is_none()
+        && charge.units() > 0
+        && charge.enforced() == Enforcement::Enforce
+        && charge.switched() == Emergency::Off
 }
 
 /// The format of values that the script writes.

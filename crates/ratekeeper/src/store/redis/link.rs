@@ -232,8 +232,7 @@ impl Link {
     fn open(&self, kind: StoreErrorKind, why: &str) {
         let message = format!("{} cannot be asked: {why}", self.server);
         self.state.send_replace(State::Down(kind, message.into()));
-        let before = self.breaker.state();
-        if self.breaker.set(BreakerState::Open) && before == BreakerState::Closed {
+        if self.breaker.set(BreakerState::Open) == BreakerState::Closed {
             self.opened.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(server = %self.server, reason = why, "circuit breaker open: rules decide by their failure policy");
         }
@@ -243,8 +242,11 @@ impl Link {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         // Before the connection is there for others to lose.
         self.keeping.store(false, Ordering::Release);
+        // First, because it forgets the failures so far: one more, of a call that began
+        // before, would take the new connection down.
+        let before = self.breaker.set(BreakerState::Closed);
         self.state.send_replace(State::Up(connection, generation));
-        if self.breaker.set(BreakerState::Closed) {
+        if before != BreakerState::Closed {
             tracing::info!(server = %self.server, "circuit breaker closed: the store decides again");
         }
     }

@@ -1,61 +1,120 @@
 //! How late this process was served by the machine: what a request waited
 //! because of that is not the store's doing.
+//!
+//! Two things can be late. A timer of the runtime wakes after it was due: some
+//! timers do nothing but look at that. And a thread that has work is kept waiting
+//! for a processor, perhaps in the middle of a request, which no timer notices:
+//! the kernel counts that time for each thread.
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
-/// Timers on the same runtime as the callers.
+/// Threads of the runtime, and timers that look whether they are late.
+const WORKERS: usize = 2;
 const TIMERS: usize = 4;
-/// How long they sleep at a time.
+/// How long they sleep at a time, and how often the kernel is asked.
 const STEP: Duration = Duration::from_millis(1);
 /// The runtime's timers count in steps of this size.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Control timers: they sleep in short steps and note when they woke too late.
+/// Watches a runtime.
 pub(super) struct Control {
-    late: Arc<Mutex<Vec<Late>>>,
+    timers: Notes,
+    threads: Notes,
     stop: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
 }
 
-/// A timer that was due, and when it woke.
+type Notes = Arc<Mutex<Vec<Late>>>;
+
+/// By how much something was late, and when that was.
 #[derive(Clone, Copy)]
 struct Late {
-    due: Instant,
-    woke: Instant,
+    from: Instant,
+    to: Instant,
+    by: Duration,
 }
 
 impl Control {
-    pub(super) fn start(runtime: &Runtime) -> Self {
-        let control = Self { late: Arc::default(), stop: Arc::default() };
+    /// A runtime with several threads, and its control.
+    pub(super) fn of_new_runtime() -> (Runtime, Self) {
+        let workers: Arc<Mutex<Vec<String>>> = Arc::default();
+        let started = Arc::clone(&workers);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(WORKERS).enable_all().on_thread_start(move || {
+            let thread = fs::read_link("/proc/thread-self").unwrap();
+            started.lock().unwrap().push(format!("/proc/{}/schedstat", thread.display()));
+        });
+        let runtime = builder.build().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (timers, threads) = (Notes::default(), Notes::default());
         for _ in 0..TIMERS {
-            let (late, stop) = (Arc::clone(&control.late), Arc::clone(&control.stop));
-            runtime.spawn(async move {
-                while !stop.load(Ordering::Relaxed) {
-                    let due = Instant::now() + STEP + TICK;
-                    tokio::time::sleep(STEP).await;
-                    let woke = Instant::now();
-                    if woke > due {
-                        late.lock().unwrap().push(Late { due, woke });
-                    }
-                }
-            });
+            runtime.spawn(watch_timer(Arc::clone(&timers), Arc::clone(&stop)));
         }
-        control
+        let (notes, stopped) = (Arc::clone(&threads), Arc::clone(&stop));
+        let watcher = thread::spawn(move || watch_threads(&workers, &notes, &stopped));
+        (runtime, Self { timers, threads, stop, watcher: Some(watcher) })
     }
 
-    /// The worst lateness of a timer while something took place.
-    pub(super) fn worst(&self, start: Instant, end: Instant) -> Duration {
-        let late = self.late.lock().unwrap();
-        let overlapping = late.iter().filter(|late| late.due < end && late.woke > start);
-        overlapping.map(|late| late.woke - late.due).max().unwrap_or_default()
+    /// How much of the time between two instants the machine may have taken: the worst
+    /// lateness of a timer, or all that threads were kept waiting for a processor.
+    pub(super) fn lateness(&self, start: Instant, end: Instant) -> Duration {
+        let timers = overlapping(&self.timers, start, end).into_iter().max();
+        let threads: Duration = overlapping(&self.threads, start, end).into_iter().sum();
+        timers.unwrap_or_default().max(threads)
     }
+}
+
+fn overlapping(notes: &Notes, start: Instant, end: Instant) -> Vec<Duration> {
+    let notes = notes.lock().unwrap();
+    notes.iter().filter(|late| late.from < end && late.to > start).map(|late| late.by).collect()
+}
+
+async fn watch_timer(notes: Notes, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let due = Instant::now() + STEP + TICK;
+        tokio::time::sleep(STEP).await;
+        let woke = Instant::now();
+        if woke > due {
+            notes.lock().unwrap().push(Late { from: due, to: woke, by: woke - due });
+        }
+    }
+}
+
+fn watch_threads(workers: &Mutex<Vec<String>>, notes: &Mutex<Vec<Late>>, stop: &AtomicBool) {
+    let kept_waiting = || workers.lock().unwrap().iter().filter_map(|worker| kept_waiting(worker)).sum();
+    let (mut asked, mut before): (Instant, Duration) = (Instant::now(), kept_waiting());
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(STEP);
+        // Asked before the clock, so that whatever it counts was before `to`.
+        let now = kept_waiting();
+        let to = Instant::now();
+        // A thread that ends takes its count with it.
+        let by = now.saturating_sub(before);
+        if !by.is_zero() {
+            notes.lock().unwrap().push(Late { from: asked, to, by });
+        }
+        (asked, before) = (to, now);
+    }
+}
+
+/// How long a thread has been ready and without a processor; nothing if the kernel
+/// does not count that.
+fn kept_waiting(schedstat: &str) -> Option<Duration> {
+    let text = fs::read_to_string(schedstat).ok()?;
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
     }
 }

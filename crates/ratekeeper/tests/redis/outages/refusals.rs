@@ -57,10 +57,9 @@ fn refuses(rig: &Rig, (kind, words): (StoreErrorKind, &str), begin: impl FnOnce(
     rig.assert_lines();
 }
 
-#[test]
-fn a_replica() {
-    let (server, master) = (server(Flavour::Redis7, &[]), BlackHole::start());
-    let rig = Rig::new("READONLY", &server, LIMIT).connected();
+fn replica_on(flavour: Flavour) {
+    let (server, master) = (server(flavour, &[]), BlackHole::start());
+    let rig = Rig::new(&format!("READONLY, {flavour}"), &server, LIMIT).connected();
     let port = master.port().to_string();
     refuses(
         &rig,
@@ -68,6 +67,21 @@ fn a_replica() {
         || drop(cli(&server, &["REPLICAOF", "127.0.0.1", &port])),
         || drop(cli(&server, &["REPLICAOF", "NO", "ONE"])),
     );
+}
+
+#[test]
+fn a_replica_of_redis_7() {
+    replica_on(Flavour::Redis7);
+}
+
+#[test]
+fn a_replica_of_redis_6_2() {
+    replica_on(Flavour::Redis62);
+}
+
+#[test]
+fn a_replica_of_valkey_9() {
+    replica_on(Flavour::Valkey9);
 }
 
 #[test]
