@@ -39,7 +39,15 @@ SUITES: dict[str, list[str]] = {
         *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
         *["--", "--skip", "random_histories"],
     ],
+    "script": [
+        *["-p", "ratekeeper", "--features", "redis", "--test", "redis"],
+        *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],
+        *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
+        *["--", "script::decision_tables_on_redis_7", "script::the_same_histories_on_redis_7"],
+    ],
 }
+# Edits of the script are not built: the tests read the one that this variable names.
+SCRIPT = "RATEKEEPER_SCRIPT"
 CARGO = [
     *[os.environ.get("CARGO", "cargo"), "test", "--locked", "--quiet"],
     *["--config", 'profile.test.package."*".opt-level=2'],
@@ -50,6 +58,7 @@ ENVIRONMENT = {
     "CARGO_PROFILE_TEST_DEBUG": "0",
     "CARGO_PROFILE_TEST_INCREMENTAL": "true",
     "CARGO_TERM_COLOR": "never",
+    "RATEKEEPER_SERVERS": str(ROOT / "target" / "servers"),
     "RUST_BACKTRACE": "0",
 }
 
@@ -115,12 +124,12 @@ def copy_workspace(to: pathlib.Path) -> None:
             shutil.copyfile(ROOT / name, to / name)
 
 
-def run(command: list[str], workspace: pathlib.Path, seconds: float) -> Run:
+def run(command: list[str], workspace: pathlib.Path, seconds: float, **more: str) -> Run:
     """Runs a command; when `seconds` are over, stops it and all it started."""
     process = subprocess.Popen(
         command,
         cwd=workspace,
-        env=os.environ | ENVIRONMENT,
+        env=os.environ | ENVIRONMENT | more,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -150,13 +159,13 @@ def failed_test(output: str) -> str:
     return named[1] if named else "the tests did not end by themselves"
 
 
-def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False) -> Verdict:
+def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False, **more: str) -> Verdict:
     """Builds and runs a suite: noticed if a test fails, missed if none does."""
     command = CARGO + SUITES[suite]
     build = run([*CARGO, "--no-run", *SUITES[suite]], workspace, BUILD_SECONDS)
     if build.code != 0:
         return Verdict("ERROR", "does not compile", tail(build.output))
-    test = run(command, workspace, TEST_SECONDS)
+    test = run(command, workspace, TEST_SECONDS, **more)
     if test.code is None:
         return Verdict("noticed" if hangs else "ERROR", f"hangs for {TEST_SECONDS} s")
     if test.code == 0:
@@ -170,6 +179,10 @@ def try_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
     """Applies an edit, runs its tests and takes it back."""
     path = workspace / edit.file
     original = path.read_text()
+    if edit.tests == "script":
+        wrong = workspace / "wrong.lua"
+        wrong.write_text(original.replace(edit.find, edit.replace))
+        return try_suite(edit.tests, workspace, edit.hangs, **{SCRIPT: str(wrong)})
     path.write_text(original.replace(edit.find, edit.replace))
     try:
         return try_suite(edit.tests, workspace, edit.hangs)

@@ -18,7 +18,8 @@ function limiter(prefix, quotas) {
   if (!limiters.has(name)) {
     const tiers = quotas.split(',').map((quota) => {
       const [points, duration] = quota.split('/').map(Number);
-      return new RateLimiterRedis({ storeClient: client, points, duration, keyPrefix: `${prefix}:${duration}` });
+      const keyPrefix = `${prefix}:${duration}`;
+      return new RateLimiterRedis({ storeClient: client, points, duration, keyPrefix });
     });
     limiters.set(name, tiers.length === 1 ? tiers[0] : new RateLimiterUnion(...tiers));
   }
@@ -27,7 +28,7 @@ function limiter(prefix, quotas) {
 
 /** A denial is a rejection with what is left; of a union, with that of each tier that denies. */
 function isDenial(reason) {
-  return reason instanceof RateLimiterRes || Object.values(reason).some((each) => each instanceof RateLimiterRes);
+  return [reason, ...Object.values(reason)].some((each) => each instanceof RateLimiterRes);
 }
 
 async function caller(run) {

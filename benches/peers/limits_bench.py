@@ -95,7 +95,8 @@ class Bench:
 
 def main() -> None:
     """Reads commands until there are no more."""
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("limits", "redis", "hiredis", "uvloop")]
+    packages = ("limits", "redis", "hiredis", "uvloop")
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     print(f"Python {platform.python_version()}: {', '.join(versions)}", flush=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         bench = Bench(sys.argv[1])

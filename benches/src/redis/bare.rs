@@ -14,8 +14,8 @@ use crate::redis::ours::Ours;
 use crate::redis::record::{Batches, Proxy, batches};
 use crate::redis::scenario::Setting;
 
-/// Batches under way at a time: the server has the next when it is done with one.
-const WINDOW: usize = 2;
+/// Batches under way at a time, at least: the server has the next when it is done with one.
+const WINDOW_MIN: usize = 2;
 /// How long our store is recorded: some thousand batches.
 const RECORDING: Duration = Duration::from_millis(300);
 
@@ -27,6 +27,8 @@ pub struct Bare {
     /// What is sent.
     pub batches: Batches,
     next: usize,
+    /// Batches under way at a time: with small ones as many as the callers would fill.
+    pub window: usize,
 }
 
 impl Bare {
@@ -48,7 +50,9 @@ impl Bare {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_nodelay(true)?;
         let answers = BufReader::new(stream.try_clone()?);
-        Ok(Self { stream, answers, batches: batches(&proxy.finish())?, next: 0 })
+        let batches = batches(&proxy.finish())?;
+        let window = (callers / batches.checks.max(1)).max(WINDOW_MIN);
+        Ok(Self { stream, answers, batches, next: 0, window })
     }
 
     fn send(&mut self) -> Result<()> {
@@ -72,11 +76,11 @@ impl Contestant for Bare {
     fn run(&mut self, job: Job) -> Result<Outcome> {
         let Work::Time(time) = job.work else { return Err("it only replays".into()) };
         let (mut line, mut buffer, mut waits) = (String::new(), Vec::new(), Vec::new());
-        let mut sent = VecDeque::with_capacity(WINDOW);
+        let mut sent = VecDeque::with_capacity(self.window);
         let (cpu, start) = (own_cpu()?, Instant::now());
         let mut now = start;
         loop {
-            while sent.len() < WINDOW && now < start + time {
+            while sent.len() < self.window && now < start + time {
                 self.send()?;
                 sent.push_back(now);
             }

@@ -15,6 +15,10 @@ use crate::redis::machine::own_cpu;
 use crate::redis::scenario::Setting;
 use crate::scenario::Random;
 
+/// How long clients wait for an answer that they can stop waiting for: longer than a busy
+/// machine makes them. What is late should show in the figures.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why a check was not answered.
 pub type Failure = Box<dyn Error + Send + Sync>;
 

@@ -7,11 +7,8 @@ use ratekeeper::{
 };
 
 use crate::Result;
-use crate::redis::load::{Failure, Peer};
+use crate::redis::load::{Failure, PATIENCE, Peer};
 use crate::redis::scenario::{Scenario, Setting, organisation, subject};
-
-/// Longer than a busy machine lets anybody wait: what is late should show in the figures.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The store, and the quotas of a setting.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ impl Ours {
     /// # Errors
     /// If the server does not answer.
     pub async fn new(url: &str, setting: Setting) -> Result<Self> {
-        let store = RedisStore::builder(url).deadline(DEADLINE).build()?;
+        let store = RedisStore::builder(url).deadline(PATIENCE).build()?;
         let (quotas, endpoint) = (quotas(setting)?, setting.endpoint());
         let ours = Self { store, setting, quotas, endpoint };
         if let Some(limit) = setting.override_limit() {

@@ -1,10 +1,10 @@
 //! The classic way: a script per request through redis-rs, over one multiplexed connection.
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{Client, Script};
+use ::redis::{AsyncConnectionConfig, Client, Script};
 
 use crate::Result;
-use crate::redis::load::{Failure, Peer};
+use crate::redis::load::{Failure, PATIENCE, Peer};
 use crate::redis::scenario::{Scenario, Setting, Tier, organisation, subject};
 
 /// Overrides that are sent together.
@@ -26,7 +26,8 @@ impl Plain {
     /// # Errors
     /// If the server does not answer.
     pub async fn new(url: &str, setting: Setting) -> Result<Self> {
-        let connection = Client::open(url)?.get_multiplexed_async_connection().await?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let connection = Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         let script = Script::new(match setting.scenario {
             Scenario::OneQuota => include_str!("plain/gcra.lua"),
             Scenario::FourTiers => include_str!("plain/tiers.lua"),

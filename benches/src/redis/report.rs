@@ -88,8 +88,9 @@ fn speed(results: &Results) -> String {
 const NOTES: &str = "\nScripts per request go over one multiplexed connection of redis-rs and keep a key for \
 each quota. limitador asks in one round trip and counts in a second; its limits, those of limits and of \
 rate-limiter-flexible are fixed windows, which cost less than buckets; none of the three has overrides, and \
-the last two charge tiers one by one. The bare load generator sends recorded batches of ours again, two at a \
-time; its wait is that of a batch. Python and Node are processes of their own.\n";
+the last two charge tiers one by one. The bare load generator sends recorded batches of ours again, as many \
+at a time as make up the callers, two at least; its wait is that of a batch. Python and Node are processes \
+of their own.\n";
 
 fn grid(results: &Results, flavour: Flavour, callers: usize, rows: &[Row]) -> String {
     let head = [
@@ -142,8 +143,8 @@ fn accuracy(findings: &[Finding]) -> String {
     };
     let head = ["server", "scenario", "candidate", "admitted", "denied", "failed", "too many"];
     format!(
-        "### Accuracy\n\n{CALLERS_MAIN} callers make {HOT_ATTEMPTS} requests on {HOT_KEYS} keys with room for \
-         {HOT_LIMIT} each, in windows of a day: {EXACT} should pass.\n\n{}",
+        "### Accuracy\n\n{CALLERS_MAIN} callers make {HOT_ATTEMPTS} requests on {HOT_KEYS} keys with room \
+         for {HOT_LIMIT} each, in windows of a day: {EXACT} should pass.\n\n{}",
         table(&head, findings.iter().map(row).collect::<Vec<_>>()),
     )
 }

@@ -71,10 +71,11 @@ impl Stand {
             let batches = &bare.batches;
             self.about += &format!(
                 "; for {CALLERS_MAIN} callers our store sends {:.1} checks in a batch on average, most of \
-                 them in batches of {}, of which {} are replayed",
+                 them in batches of {}, of which {} are replayed, {} at a time",
                 batches.mean,
                 batches.checks,
-                batches.requests.len()
+                batches.requests.len(),
+                bare.window
             );
             return Ok(Box::new(bare));
         }

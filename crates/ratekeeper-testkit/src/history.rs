@@ -16,7 +16,7 @@ use ratekeeper_core::{
 use crate::{Engine, ModelEngine};
 
 /// The quotas of a history: all algorithms, round and odd rates.
-const QUOTAS: [&str; 14] = [
+const QUOTAS: [&str; 16] = [
     "5/10s fixed_window",
     "3/calendar minute",
     "5/10s sliding_window",
@@ -31,7 +31,11 @@ const QUOTAS: [&str; 14] = [
     "4/10s concurrency",
     "1/1s concurrency",
     "1000000000/31d",
+    "6/4s fixed_window",
+    "9/2s",
 ];
+/// Quotas that stand alone and that stores may have a short way for.
+const PLAIN: [usize; 2] = [14, 15];
 /// Quotas that are tiers of one rule, which stores may keep together: token
 /// buckets only, and of several algorithms.
 const TIERS: [(&str, &[usize]); 2] = [("t", &[6, 7, 8, 13]), ("m", &[0, 2, 9, 10])];
@@ -103,6 +107,29 @@ fn tiers() -> impl Strategy<Value = Vec<ChargePlan>> {
     })
 }
 
+/// What most checks are: nothing unusual, alone or as tiers, on few keys.
+fn plain_plans() -> impl Strategy<Value = Vec<ChargePlan>> {
+    let kind = (0..4usize, 0..2usize, prop_oneof![4 => Just(1u64), 1 => 2..5u64]);
+    kind.prop_map(|(kind, subject, cost)| {
+        let quotas = match kind {
+            0 => TIERS[0].1,
+            1 => &PLAIN[..1],
+            2 => &PLAIN[1..],
+            _ => &PLAIN[..],
+        };
+        let plain = |quota: &usize| ChargePlan {
+            quota: *quota,
+            subject,
+            cost,
+            shadow: false,
+            flat: false,
+            emergency: 0,
+            overridable: false,
+        };
+        quotas.iter().map(plain).collect()
+    })
+}
+
 fn charge_plans(most: usize) -> impl Strategy<Value = Vec<ChargePlan>> {
     prop_oneof![3 => vec(charge_plan(), 1..most), 1 => tiers()]
 }
@@ -124,6 +151,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (charge_plans(6), proptest::bool::weighted(0.1), id)
             .prop_map(|(charges, peek, id)| Event::Check { charges, peek, id }),
         2 => vec(charge_plans(4), 2..12).prop_map(Event::Burst),
+        2 => vec(plain_plans(), 2..12).prop_map(Event::Burst),
         2 => (0..6u8, proptest::option::weighted(0.8, 0..12u32)).prop_map(|(id, actual)| Event::Settle { id, actual }),
         3 => (0..6usize, 1..6u32).prop_map(|(back, units)| Event::Refund { back, units }),
         1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ratekeeper::store::redis::SCRIPT;
 use ratekeeper::{
     Algorithm, Check, Decision, Key, ManualClock, Override, OverrideScope, RedisStore, RedisStoreBuilder,
     Reservation, Settled, Store, StoreError, StoreFuture, Timestamp,
@@ -21,16 +22,18 @@ pub(crate) struct RedisEngine {
     runtime: Arc<Runtime>,
 }
 
-/// A store on the server at `url`, with time enough to answer.
-///
-/// The variable `RATEKEEPER_SCRIPT` names a file with another script to run:
-/// `scripts/test_of_tests.py` tries wrong ones without building anything anew.
-pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
-    let builder = RedisStore::builder(url).deadline(PATIENCE);
+/// The script, or the one in the file that the variable `RATEKEEPER_SCRIPT` names: the tests of
+/// the tests bring wrong ones, which must not pass, without building anything anew.
+pub(crate) fn script() -> String {
     match std::env::var_os("RATEKEEPER_SCRIPT") {
-        None => builder,
-        Some(file) => builder.script(&std::fs::read_to_string(file).unwrap()),
+        None => SCRIPT.to_owned(),
+        Some(file) => std::fs::read_to_string(file).unwrap(),
     }
+}
+
+/// A store on the server at `url`, with time enough to answer.
+pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
+    RedisStore::builder(url).deadline(PATIENCE).script(&script())
 }
 
 pub(crate) fn runtime() -> Arc<Runtime> {

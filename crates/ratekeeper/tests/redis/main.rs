@@ -2,7 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod connections;
 mod control;
 mod engine;
+mod exactness;
+mod layout;
+mod lifetimes;
 mod outages;
+mod overrides;
+mod permissions;
+mod poison;
 mod script;
+mod setup;
+mod subjects;
+mod versions;

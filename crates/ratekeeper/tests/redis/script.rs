@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use ratekeeper_testkit::history::{histories, run};
 use ratekeeper_testkit::servers::{Flavour, Server};
 use ratekeeper_testkit::vectors;
@@ -35,18 +35,31 @@ fn decision_tables_on_valkey_9() {
 const EVENTS_MAX: usize = 60;
 
 fn histories_on(flavour: Flavour) {
-    let (server, runtime) = (Server::start(flavour), runtime());
     let config = Config { cases: 4_000, failure_persistence: None, ..Config::default() };
+    let events = compare(flavour, TestRunner::new(config));
+    assert!(events > 100_000, "only {events} events");
+}
+
+/// Runs histories on a server and on the model; says how many events they had.
+fn compare(flavour: Flavour, mut runner: TestRunner) -> usize {
+    let (server, runtime) = (Server::start(flavour), runtime());
     let events = AtomicUsize::new(0);
-    let outcome = TestRunner::new(config).run(&histories(EVENTS_MAX), |history| {
+    let outcome = runner.run(&histories(EVENTS_MAX), |history| {
         events.fetch_add(history.len(), Ordering::Relaxed);
         let mut engine = RedisEngine::new(&server.url(), &runtime);
         run(&mut engine, &history).map_err(TestCaseError::fail)
     });
-    let events = events.into_inner();
-    println!("{events} events on {flavour}");
-    assert!(outcome.is_err() || events > 100_000, "only {events} events");
+    println!("{} events on {flavour}", events.load(Ordering::Relaxed));
     outcome.unwrap_or_else(|difference| panic!("{flavour} and the model differ: {difference}"));
+    events.into_inner()
+}
+
+/// The same few histories every time: what the tests of the tests run.
+#[test]
+fn the_same_histories_on_redis_7() {
+    let config = Config { cases: 400, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    compare(Flavour::Redis7, TestRunner::new_with_rng(config, rng));
 }
 
 #[test]

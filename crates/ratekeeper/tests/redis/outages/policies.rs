@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use ratekeeper::{BreakerState, Limiter, OnOutage, Origin, Rule};
+use ratekeeper::{BreakerState, Limiter, LimiterBuilder, OnOutage, Origin, Rule};
 use ratekeeper_testkit::servers::Flavour;
 
 use super::load::{CALLERS, Load, Log};
@@ -21,7 +21,7 @@ fn limiter(rig: &Rig, policies: &[OnOutage]) -> Arc<Limiter<str>> {
         let rule = Rule::new(format!("{policy:?}"), |subject: &str| Some(subject.into()));
         rule.quota(rig.quota).on_outage(*policy)
     });
-    Arc::new(rules.fold(builder, |builder, rule| builder.rule(rule)).build().unwrap())
+    Arc::new(rules.fold(builder, LimiterBuilder::rule).build().unwrap())
 }
 
 #[test]

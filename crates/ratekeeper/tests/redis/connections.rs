@@ -1,0 +1,201 @@
+//! The ways to a server, and what those hear who are not let in.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ratekeeper::{RedisStore, RedisStoreBuilder, StoreErrorKind};
+use ratekeeper_testkit::servers::{Flavour, Server};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::engine::builder;
+use crate::setup::{ask, charge, is_allowed, keys, quota};
+
+/// Stands in every URL here, and must not stand anywhere else.
+const SECRET: &str = "hunter2";
+
+/// A store that works: it counts.
+async fn counts(builder: RedisStoreBuilder) -> RedisStore {
+    let store = builder.build().unwrap();
+    assert!(is_allowed(&store, &charge("q", "s", quota("1/h"))).await);
+    assert!(!is_allowed(&store, &charge("q", "s", quota("1/h"))).await);
+    store
+}
+
+#[tokio::test]
+async fn by_port_by_socket_and_in_any_database() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let urls = [
+            (server.url(), "0"),
+            (format!("{}/3", server.url()), "3"),
+            (format!("{}?db=4", server.unix_url()), "4"),
+            (format!("{}?db=5", server.unix_url().replace("redis+unix", "unix")), "5"),
+        ];
+        for (url, database) in urls {
+            let _store = counts(builder(&url)).await;
+            assert_eq!(server.cli(&["-n", database, "--scan"]), "rk:c:q:s", "{url}");
+            assert_eq!(server.cli(&["-n", database, "DEL", "rk:c:q:s"]), "1");
+        }
+        let _store = counts(builder(&server.unix_url()).connections(3)).await;
+        assert_eq!(keys(&server), ["rk:c:q:s"]);
+    }
+}
+
+#[tokio::test]
+async fn with_a_password_or_as_a_user() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_with(flavour, &[("requirepass", SECRET)]);
+        let address = format!("127.0.0.1:{}", server.port());
+        let _store = counts(builder(&format!("redis://:{SECRET}@{address}"))).await;
+        let hello = ["--no-auth-warning", "-a", SECRET];
+        let user = ["ACL", "SETUSER", "ann", "on", ">p@ss:w/rd", "~*", "+@all"];
+        assert_eq!(server.cli(&[hello.as_slice(), &user].concat()), "OK");
+        let _store = counts(builder(&format!("redis://ann:p%40ss%3Aw%2Frd@{address}/1"))).await;
+        for wrong in ["redis://", "redis://ann:hunter2@", "redis://:wrong@"] {
+            let store = builder(&format!("{wrong}{address}")).build().unwrap();
+            let error = store.ping().await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Permission, "{wrong} on {flavour}: {error}");
+            assert!(!error.is_transient());
+            // A check and everything else hear the same.
+            let error = ask(&store, &charge("q", "s", quota("1/h"))).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Permission, "{wrong} on {flavour}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn by_tls_to_whom_the_authority_vouches_for() {
+    let (lines, _guard) = Lines::keep();
+    let (server, other) = (Server::start_tls(Flavour::Redis7), Server::start_tls(Flavour::Redis7));
+    assert_eq!(server.cli(&["CONFIG", "SET", "requirepass", SECRET]), "OK");
+    let url = format!("rediss://:{SECRET}@localhost:{}/1", server.tls_port());
+    let _store = counts(builder(&url).certificate_authority(server.ca_pem())).await;
+    let both = other.ca_pem() + &server.ca_pem();
+    builder(&url).certificate_authority(both).build().unwrap().ping().await.unwrap();
+
+    let plain = url.replace("rediss:", "redis:");
+    let no_tls_there = url.replace(&server.tls_port().to_string(), &server.port().to_string());
+    let doubtful = [
+        ("another authority", builder(&url).certificate_authority(other.ca_pem())),
+        ("the system's authorities", builder(&url)),
+        ("no TLS", builder(&plain)),
+        ("TLS to the plain port", builder(&no_tls_there).certificate_authority(server.ca_pem())),
+    ];
+    for (what, builder) in doubtful {
+        let builder = builder.deadline(Duration::from_secs(2));
+        let shown = format!("{builder:?}");
+        let store = builder.build().unwrap();
+        let error = store.ping().await.unwrap_err();
+        let timeout_or = matches!(error.kind(), StoreErrorKind::Unavailable | StoreErrorKind::Timeout);
+        assert!(timeout_or && error.is_transient(), "{what}: {error}");
+        for text in [shown, format!("{store:?}"), format!("{error:?}"), error.to_string()] {
+            assert!(!text.contains(SECRET), "{what}: {text}");
+        }
+    }
+    let lines = lines.lock().unwrap().clone();
+    assert!(lines.iter().any(|line| line.contains("circuit breaker open")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains(SECRET)), "{lines:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_url_or_a_setting_is_said_without_the_password() {
+    let secret = |url: &str| url.replace("SECRET", SECRET);
+    let urls = [
+        "",
+        "SECRET",
+        "http://ann:SECRET@localhost",
+        "redis://ann:SECRET@localhost:port",
+        "redis://ann:SECRET@localhost:99999",
+        "redis://ann:SECRET@localhost/name",
+        "redis://ann:SECRET@localhost/0?protocol=resp9",
+        "redis://ann:SECRET@",
+        "redis://:SECRET@[::1",
+        "redis+unix://",
+    ];
+    let url = "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0";
+    let mut wrong: Vec<(String, RedisStoreBuilder, &str)> =
+        urls.map(|text| (secret(text), builder(&secret(text)), url)).into();
+    let good = builder(&secret("redis://ann:SECRET@localhost"));
+    let tls = builder(&secret("rediss://ann:SECRET@localhost"));
+    let authority = "rediss:// and certificates in PEM form with a certificate authority";
+    let settings = [
+        ("prefix", good.clone().prefix(&"x".repeat(129)), "a prefix of at most 128 printable characters"),
+        ("prefix", good.clone().prefix("a b"), "a prefix of at most 128 printable characters"),
+        ("deadline", good.clone().deadline(Duration::ZERO), "a deadline from 1 ms to 60 s"),
+        ("deadline", good.clone().deadline(Duration::from_secs(61)), "a deadline from 1 ms to 60 s"),
+        ("queue", good.clone().queue_max(0), "a queue of at least 1"),
+        ("connections", good.clone().connections(0), "1 to 64 connections"),
+        ("connections", good.clone().connections(65), "1 to 64 connections"),
+        ("plain", good.certificate_authority("-----BEGIN CERTIFICATE-----"), authority),
+        ("empty", tls.clone().certificate_authority(""), authority),
+        ("not PEM", tls.clone().certificate_authority("garbage"), authority),
+    ];
+    wrong.extend(settings.map(|(what, builder, expected)| (what.to_owned(), builder, expected)));
+    for (what, builder, expected) in wrong {
+        let shown = format!("{builder:?}");
+        let error = builder.build().unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("store: got ") && text.ends_with(&format!("; expected {expected}")),
+            "{text}"
+        );
+        for text in [shown, text, format!("{error:?}")] {
+            assert!(!text.contains(SECRET), "{what}: {text}");
+        }
+    }
+    let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    let error = tls.certificate_authority(broken).build().unwrap_err().to_string();
+    assert!(error.contains("certificates"), "{error}");
+}
+
+#[test]
+fn outside_of_a_runtime_there_is_no_store() {
+    let error = builder("redis://localhost").build().unwrap_err().to_string();
+    assert_eq!(error, "store: got no tokio runtime; expected a store that is made inside of one");
+}
+
+/// What is logged on this thread.
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn keep() -> (Arc<Mutex<Vec<String>>>, tracing::subscriber::DefaultGuard) {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let guard = tracing::subscriber::set_default(Self(Arc::clone(&lines)));
+        (lines, guard)
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}

@@ -1,0 +1,251 @@
+//! What is on the server is what Application Kit and people with `redis-cli` expect.
+
+use std::time::Duration;
+
+use ratekeeper::{Algorithm, Charge, Check, Override, OverrideScope, Reservation, Settled, Store, Wait};
+use ratekeeper_testkit::servers::{Flavour, Server};
+
+use crate::setup::{ask, charge, is_allowed, keys, left, pttl, quota, store, until};
+
+const ELEMENTS: &str = "/api/matrix/elements";
+const COUNTER: &str = "ratelimit:/api/matrix/elements:7:42";
+const MINUTE: i64 = 60_000;
+
+/// A charge that Application Kit would count, too: five a minute.
+fn shared<'a>(endpoint: &'a str, subject: &'a str) -> Charge<'a> {
+    let scope = OverrideScope::project(endpoint, "7", "42").unwrap();
+    charge("kit", subject, quota("5/60s fixed_window")).overridable(scope)
+}
+
+fn elements() -> Charge<'static> {
+    shared(ELEMENTS, "/api/matrix/elements:7:42")
+}
+
+/// How often a server has run a command.
+fn calls(server: &Server, command: &str) -> usize {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_counter_that_application_kit_began_goes_on() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let store = store(&server, "").await;
+        assert_eq!(server.cli(&["SET", COUNTER, "3", "PX", "50000"]), "OK");
+        let decision = ask(&store, &elements()).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.verdicts()[0].remaining()), (true, 1), "{flavour}");
+        assert_eq!(server.cli(&["GET", COUNTER]), "4");
+        assert_eq!(calls(&server, "incrby"), 1, "counted as {flavour} counts, not written over");
+        let life = pttl(&server, COUNTER);
+        assert!((1..=50_000).contains(&life), "the window stays: {life} ms on {flavour}");
+        // The other side counts on, and we see it.
+        assert_eq!(server.cli(&["INCRBY", COUNTER, "1"]), "5");
+        let denied = ask(&store, &elements()).await.unwrap();
+        assert!(!denied.is_allowed() && denied.verdicts()[0].remaining() == 0);
+        assert!((Wait::micros(1)..=Wait::micros(50_000_000)).contains(&denied.retry_after()), "{denied}");
+        assert_eq!(server.cli(&["GET", COUNTER]), "5", "a denial counts nothing");
+        assert_eq!(keys(&server), [COUNTER]);
+    }
+}
+
+#[tokio::test]
+async fn what_we_count_is_a_plain_number_with_a_time_to_live() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    ask(&store, &elements().cost(2).unwrap()).await.unwrap();
+    assert_eq!(server.cli(&["GET", COUNTER]), "2");
+    assert_eq!(server.cli(&["OBJECT", "ENCODING", COUNTER]), "int");
+    assert!((MINUTE - 20_000..=MINUTE).contains(&pttl(&server, COUNTER)));
+    // All of a batch in one window, also its first.
+    let other = shared("/other", "/other:7:42");
+    let check = Check::one(&other);
+    let all = (0..8).map(|_| store.check(&check));
+    let admitted =
+        futures_util::future::join_all(all).await.into_iter().filter(|d| d.as_ref().unwrap().is_allowed());
+    assert_eq!(admitted.count(), 5);
+    assert_eq!(server.cli(&["GET", "ratelimit:/other:7:42"]), "5");
+    // Costs more than there will ever be: no trace.
+    let none = shared("/none", "/none:7:42").cost(6).unwrap();
+    assert!(ask(&store, &none).await.unwrap().retry_after().is_never());
+    assert_eq!(server.cli(&["EXISTS", "ratelimit:/none:7:42"]), "0");
+}
+
+#[tokio::test]
+async fn a_counter_without_a_time_to_live_is_healed() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    for (value, admitted) in [("3", true), ("5", false)] {
+        assert_eq!(server.cli(&["SET", COUNTER, value]), "OK");
+        assert_eq!(left(&store, &elements()).await, 5 - value.parse::<u32>().unwrap());
+        assert_eq!(pttl(&server, COUNTER), -1, "a peek writes nothing");
+        let decision = ask(&store, &elements()).await.unwrap();
+        assert_eq!(decision.is_allowed(), admitted);
+        assert!((1..=MINUTE).contains(&pttl(&server, COUNTER)), "healed with {value}");
+        assert_eq!(decision.verdicts()[0].reset_after(), Duration::from_secs(60));
+    }
+    assert_eq!(server.cli(&["GET", COUNTER]), "5");
+}
+
+#[tokio::test]
+async fn no_instant_of_a_window_is_without_an_answer() {
+    // Its last millisecond, for which the server says 0, comes once in 20 here.
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let store = store(&server, "").await;
+        let scope = OverrideScope::project("/brief", "7", "42").unwrap();
+        let brief = charge("kit", "/brief:7:42", quota("1/20ms fixed_window")).overridable(scope);
+        let mut admitted = 0;
+        until("ten windows", async || {
+            admitted += usize::from(is_allowed(&store, &brief).await);
+            let all = (0..8).map(|_| is_allowed(&store, &brief));
+            admitted += futures_util::future::join_all(all).await.into_iter().filter(|is| *is).count();
+            admitted > 10
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn overrides_by_hand_apply_at_once() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    let project = "ratelimit_override:/api/matrix/elements:7:42";
+    let organisation = "ratelimit_org_override:/api/matrix/elements:7";
+    let limit = async || {
+        let quota = *ask(&store, &elements().cost(0).unwrap()).await.unwrap().verdicts()[0].quota();
+        (quota.limit(), quota.window())
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(limit().await, (5, seconds(60)));
+    assert_eq!(server.cli(&["HSET", organisation, "max_requests", "9", "expiry", "30"]), "2");
+    assert_eq!(limit().await, (9, seconds(30)));
+    assert_eq!(server.cli(&["HSET", project, "max_requests", "2", "expiry", "10"]), "2");
+    assert_eq!(limit().await, (2, seconds(10)), "the project's comes first");
+    for expected in [true, true, false] {
+        assert_eq!(is_allowed(&store, &elements()).await, expected);
+    }
+    assert!((1..=10_000).contains(&pttl(&server, COUNTER)), "a window begins as long as the override says");
+    assert_eq!(server.cli(&["HSET", project, "max_requests", "4"]), "0");
+    assert_eq!(left(&store, &elements()).await, 2, "what was counted stays counted");
+    assert_eq!(server.cli(&["PEXPIRE", project, "30"]), "1");
+    until("the override expires", async || limit().await == (9, seconds(30))).await;
+    assert_eq!(server.cli(&["DEL", organisation]), "1");
+    assert_eq!(limit().await, (5, seconds(60)));
+}
+
+#[tokio::test]
+async fn overrides_of_ours_can_be_read_by_hand() {
+    let server = Server::start(Flavour::Valkey9);
+    let store = store(&server, "").await;
+    let set = async |scope: OverrideScope<'_>, to: Override| store.overrides().set(scope, to).await.unwrap();
+    let project = OverrideScope::project("/datasets/{dataset_id}/search", "1", "2").unwrap();
+    set(project, Override { window: Some(Duration::from_secs(60)), ..Override::limit(1_000) }).await;
+    let key = "ratelimit_override:/datasets/{dataset_id}/search:1:2";
+    let fields = |key: &str| server.cli(&["HGETALL", key]).replace('\n', " ");
+    assert_eq!(fields(key), "max_requests 1000 expiry 60");
+    assert_eq!(pttl(&server, key), -1, "it stays until it is deleted");
+
+    let organisation = project.without_project();
+    let end = store.now().after(Duration::from_secs(86_400));
+    let temporary = Override {
+        window: Some(Duration::from_millis(1_500)),
+        expires_at: Some(end),
+        reason: "a launch".into(),
+        author: "ann".into(),
+        ..Override::limit(500)
+    };
+    set(organisation, temporary).await;
+    let key = "ratelimit_org_override:/datasets/{dataset_id}/search:1";
+    let expected = format!(
+        "max_requests 500 expiry 2 window_ms 1500 expires_at {} reason a launch author ann",
+        end.as_micros()
+    );
+    assert_eq!(fields(key), expected);
+    assert!((86_300_000..=86_400_000).contains(&pttl(&server, key)));
+    // Replaced whole: nothing of the old one is left.
+    set(organisation, Override::limit(7)).await;
+    assert_eq!((fields(key), pttl(&server, key)), ("max_requests 7".to_owned(), -1));
+}
+
+#[tokio::test]
+async fn endpoints_are_used_as_they_are_and_never_meet() {
+    let server = Server::start(Flavour::Redis62);
+    let store = store(&server, "").await;
+    let endpoints = [
+        "/datasets/{dataset_id}/search",
+        "/api/v1/datasets/<int:dataset_id>/search",
+        "/a",
+        "/a/elements",
+        "/a:7:42",
+        "/a:7",
+        "/with space and %",
+        "/caf\u{e9}",
+    ];
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let subject = format!("{endpoint}:7:42");
+        let own = shared(endpoint, &subject);
+        assert_eq!(left(&store, &own).await, 5, "{endpoint} is new");
+        ask(&store, &own.cost(1 + index as u64 % 5).unwrap()).await.unwrap();
+        let count = server.cli(&["GET", &format!("ratelimit:{endpoint}:7:42")]);
+        assert_eq!(count, (1 + index % 5).to_string(), "{endpoint}");
+    }
+    assert_eq!(server.cli(&["DBSIZE"]), endpoints.len().to_string());
+    // What Application Kit would not count is not in its counters.
+    let scope = OverrideScope::project("/a", "acme", "42").unwrap();
+    let words = charge("kit", "/a:acme:42", quota("5/60s fixed_window")).overridable(scope);
+    let not_overridable = charge("kit", "/b:7:42", quota("5/60s fixed_window"));
+    let calendar = shared("/c", "/c:7:42");
+    let calendar =
+        charge("kit", "/c:7:42", quota("5/calendar minute")).overridable(calendar.override_scope().unwrap());
+    for other in [words, not_overridable, calendar] {
+        ask(&store, &other).await.unwrap();
+    }
+    let own: Vec<String> = keys(&server).into_iter().filter(|key| key.starts_with("rk:")).collect();
+    assert_eq!(own, ["rk:c:kit:/a:acme:42", "rk:c:kit:/b:7:42", "rk:c:kit:/c:7:42"]);
+}
+
+#[tokio::test]
+async fn what_is_given_back_goes_to_its_own_window() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    let three = elements().cost(3).unwrap();
+    let check = Check::one(&three);
+    let decision = store.check(&check).await.unwrap();
+    let life = pttl(&server, COUNTER);
+    store.refund(&check, &decision, 2).await.unwrap();
+    assert_eq!(server.cli(&["GET", COUNTER]), "1");
+    assert!((1..=life).contains(&pttl(&server, COUNTER)), "the window stays");
+    store.refund(&check, &decision, 3).await.unwrap();
+    assert_eq!(server.cli(&["GET", COUNTER]), "0", "never below nothing");
+
+    assert!(store.reset(three.key(), Algorithm::FixedWindow).await.unwrap());
+    assert!(!store.reset(three.key(), Algorithm::FixedWindow).await.unwrap());
+    assert_eq!(keys(&server), [""; 0]);
+    // A window that ended elsewhere, and another that began.
+    assert_eq!(server.cli(&["SET", COUNTER, "4", "PX", "30000"]), "OK");
+    store.refund(&check, &decision, 3).await.unwrap();
+    assert_eq!(server.cli(&["GET", COUNTER]), "4");
+}
+
+#[tokio::test]
+async fn reservations_hold_such_counters_too() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    let estimate = elements().cost(3).unwrap();
+    let check = Check::one(&estimate);
+    for (id, actual, count) in [("less", Some(1), "1"), ("more", Some(4), "5"), ("never", None, "5")] {
+        let hold = Reservation::hold(id, Duration::from_secs(600)).unwrap();
+        let decision = store.reserve(&check, &hold).await.unwrap();
+        let repeated = store.reserve(&check, &hold).await.unwrap();
+        assert_eq!(decision.is_allowed(), id != "never", "{id}");
+        assert_eq!(repeated.verdicts()[0].remaining(), decision.verdicts()[0].remaining(), "charged once");
+        let expected =
+            if decision.is_allowed() { [Settled::Done, Settled::Already] } else { [Settled::Unknown; 2] };
+        for settled in expected {
+            assert_eq!(store.settle(id.as_bytes(), actual).await.unwrap(), settled, "{id}");
+        }
+        assert_eq!(server.cli(&["GET", COUNTER]), count, "{id}");
+    }
+}
