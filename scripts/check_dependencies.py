@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 
-LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
+LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause",
+    "BSL-1.0", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
 # Two incompatible versions of a crate are built twice and do not mix; each that
 # cannot be helped stands here with its reason.
 DUPLICATES = {

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::redis::io::tcp::TcpSettings;
-use ::redis::{Client, IntoConnectionInfo, TlsCertificates, Value};
+use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates, Value};
 use ratekeeper_core::{
     Algorithm, Check, Clock, Decision, Field, InvalidInput, Key, Reservation, Settled, Timestamp,
 };
@@ -61,6 +61,11 @@ pub const CONNECTIONS_MAX: usize = 64;
 const TEST_TTL_MILLIS: u64 = 60_000;
 /// The longest prefix of keys, in bytes.
 pub const PREFIX_BYTES_MAX: usize = 128;
+
+/// What an URL should be.
+const URL: &str = "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0";
+/// What should come with a certificate authority.
+const AUTHORITY: &str = "rediss:// and certificates in PEM form with a certificate authority";
 
 /// A store on Redis (6.2 and later) or Valkey (7.2 and later).
 ///
@@ -196,14 +201,12 @@ impl RedisStoreBuilder {
             ("a deadline from 1 ms to 60 s", (1..=60_000).contains(&self.deadline.as_millis())),
             ("a queue of at least 1", self.queue_max > 0),
             ("1 to 64 connections", (1..=CONNECTIONS_MAX).contains(&self.connections)),
-            ("rediss:// and certificates in PEM form with a certificate authority", self.has_valid_ca()),
+            (AUTHORITY, self.has_valid_ca()),
         ];
         if let Some((expected, _)) = bounds.iter().find(|(_, holds)| !holds) {
             return Err(store(format!("{self:?}"), expected));
         }
-        let client = self.client().map_err(|reason| {
-            store(reason, "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0")
-        })?;
+        let client = self.client().map_err(|(reason, expected)| store(reason, expected))?;
         let lane = |_| {
             let (script, deadline) = (Script::new(&self.script), self.deadline);
             let link = Link::start(client.clone(), script, deadline, self.breaker, runtime.clone());
@@ -229,19 +232,30 @@ impl RedisStoreBuilder {
             && String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----")
     }
 
-    /// The reason is without the URL, which may hold a password.
-    fn client(&self) -> Result<Client, String> {
-        let reason = |error: ::redis::RedisError| error.to_string();
-        let info = self.url.as_str().into_connection_info().map_err(reason)?;
+    /// Or why not, without the URL, which may hold a password; and what would be right.
+    fn client(&self) -> Result<Client, (String, &'static str)> {
+        let because = |expected| move |error: ::redis::RedisError| (error.to_string(), expected);
+        let info = self.url.as_str().into_connection_info().map_err(because(URL))?;
         // Without it, a small packet waits for the acknowledgement of the last.
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            choose_ciphers();
+        }
         match &self.ca {
-            None => Client::open(info).map_err(reason),
+            None => Client::open(info).map_err(because(URL)),
             Some(pem) => {
                 let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-                Client::build_with_tls(info, certificates).map_err(reason)
+                Client::build_with_tls(info, certificates).map_err(because(AUTHORITY))
             }
         }
+    }
+}
+
+/// TLS needs a provider of ciphers, one for the whole process: ours, if nobody has chosen.
+fn choose_ciphers() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails only if somebody has chosen in this instant.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

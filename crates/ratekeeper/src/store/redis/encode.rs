@@ -198,7 +198,8 @@ impl Item {
             let (group, others) = rest.split_at(run.len());
             rest = others;
             let is_fixed = group[0].quota().algorithm() == Algorithm::FixedWindow;
-            let is_mixed = group.iter().any(|charge| charge.quota().algorithm() != group[0].quota().algorithm());
+            let is_mixed =
+                group.iter().any(|charge| charge.quota().algorithm() != group[0].quota().algorithm());
             if is_mixed || is_fixed && group.len() > 1 {
                 return self.plan.truncate(start);
             }

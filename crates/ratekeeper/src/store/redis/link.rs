@@ -286,12 +286,14 @@ impl Link {
             .set_pipeline_buffer_size(PIPELINE_MAX);
         let attempt = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            // First what is short: to whoever is not let in, a server says so only then.
+            self.evaluate(connection.clone(), &call(&[], None)).await?;
+            // What came by EVAL may be dropped again; what was loaded stays.
             redis::cmd("SCRIPT")
                 .arg("LOAD")
                 .arg(&*self.script.text)
                 .query_async::<String>(&mut connection)
                 .await?;
-            self.evaluate(connection.clone(), &call(&[], None)).await?;
             Ok(connection)
         };
         match tokio::time::timeout(patience, attempt).await {
