@@ -275,11 +275,12 @@ impl Inner {
     ) -> Result<Decision, StoreError> {
         let kept = record::keep(&self.layout, check);
         let item = Item::once(&self.layout, check, reservation, kept);
-        let reply = self.lane().ask(item).await?;
+        let lane = self.lane();
+        let reply = lane.ask(item).await?;
         if reply.answer().is_conflict() {
             return Err(reservation.conflict().into());
         }
-        reply.answer().decision(check)
+        reply.answer().decision(check).inspect_err(|error| lane.count(error))
     }
 
     /// Two steps, because only the record knows which keys a reservation
@@ -350,7 +351,9 @@ impl Store for RedisStore {
             return StoreFuture::ready(Err(refusal));
         }
         StoreFuture::pending(async move {
-            lane.ask(Item::check(&self.inner.layout, check)).await?.answer().decision(check)
+            let reply = lane.ask(Item::check(&self.inner.layout, check)).await?;
+            // Answered, but perhaps only that nothing could be written.
+            reply.answer().decision(check).inspect_err(|error| lane.count(error))
         })
     }
 
