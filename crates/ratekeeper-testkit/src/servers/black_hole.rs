@@ -1,8 +1,7 @@
 //! A server that is there and says nothing.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
 use super::listen;
@@ -12,7 +11,8 @@ use super::listen;
 #[derive(Debug)]
 pub struct BlackHole {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    /// The listener, as what can be shut down.
+    socket: TcpStream,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -21,10 +21,9 @@ impl BlackHole {
     pub fn start() -> Self {
         let listener = listen();
         let address = listener.local_addr().expect("the address just bound");
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || swallow(&listener, &stopped));
-        Self { address, stop, thread: Some(thread) }
+        let socket = listener.try_clone().expect("another handle of the listener");
+        let thread = thread::spawn(move || swallow(&listener));
+        Self { address, socket: TcpStream::from(OwnedFd::from(socket)), thread: Some(thread) }
     }
 
     #[must_use]
@@ -38,20 +37,23 @@ impl BlackHole {
     }
 }
 
-fn swallow(listener: &TcpListener, stopped: &AtomicBool) {
+fn swallow(listener: &TcpListener) {
     let mut open = Vec::new();
-    while !stopped.load(Ordering::Acquire) {
-        // Accepting fails if the client is gone already: nothing to keep.
-        open.extend(listener.accept().ok());
+    while let Ok((stream, _)) = listener.accept() {
+        open.push(stream);
+    }
+    for stream in open {
+        // The client may be gone already.
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
 impl Drop for BlackHole {
+    /// Shuts the sockets down rather than close our handles of them: a process that is just being
+    /// started elsewhere in the test has copies of all handles until it becomes another program.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // One more connection, so that it looks.
-        let woken = TcpStream::connect(self.address).is_ok();
-        if let (true, Some(thread)) = (woken, self.thread.take()) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
