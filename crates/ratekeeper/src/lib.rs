@@ -20,6 +20,7 @@
 //!
 //! # Layout
 //! - [`Limiter`] and [`Rule`]: limits in code; what most programs use;
+//! - `policy` (feature `policy`): limits that live outside the code;
 //! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
 //! - [`SystemClock`], and [`ManualClock`] for tests;
 //! - everything of `ratekeeper-core`, which is where the arithmetic is.
@@ -29,6 +30,8 @@
 mod clock;
 mod control;
 mod limiter;
+#[cfg(feature = "policy")]
+pub mod policy;
 pub mod store;
 
 pub use clock::SystemClock;

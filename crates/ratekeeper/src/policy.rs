@@ -1,0 +1,57 @@
+//! Limits that live outside the code: a policy for a service, written by people.
+//!
+//! ```text
+//! TOML, YAML, JSON, a database  ->  Node  ->  PolicySpec  ->  a compiled policy
+//!                                    |            |
+//!                                    +-> Problems <+   every mistake, with its line
+//! ```
+//!
+//! ```
+//! use ratekeeper::policy::{Format, PolicySpec};
+//!
+//! let policy = r#"
+//!     service = "search"
+//!
+//!     [[rules]]
+//!     name = "per-user"
+//!     keys = "user:{identity.user}"
+//!     quota = "100/60s"
+//! "#;
+//! let spec = PolicySpec::read("policy.toml", Format::Toml, policy.as_bytes())?;
+//! assert_eq!(spec.rules[0].name.text, "per-user");
+//!
+//! let mistaken = policy.replace("quota", "qouta");
+//! let problems = PolicySpec::read("policy.toml", Format::Toml, mistaken.as_bytes()).unwrap_err();
+//! assert!(problems.to_string().starts_with(
+//!     "policy.toml:4:5: rules[0]: got no quota; expected"
+//! ), "{problems}");
+//! # Ok::<(), ratekeeper::policy::Problems>(())
+//! ```
+//!
+//! `docs/policies.md` says what every field means, `docs/policy.schema.json`
+//! says it to editors.
+
+mod address;
+mod document;
+mod expression;
+mod problem;
+mod request;
+mod spec;
+mod syntax;
+mod template;
+
+pub use address::{Addresses, ProxyHeader};
+pub use document::{BYTES_MAX, DEPTH_MAX, Entry, Format, NODES_MAX, Node, Place, Value};
+pub use expression::{
+    COST_MAX, Condition, Cost, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EvaluationError, Paths, Requires,
+    STEPS_MAX,
+};
+pub use problem::{PROBLEMS_MAX, Problem, Problems};
+pub use request::{Body, Client, Facts, Needs, Request, RequestFacts, Scalar};
+pub use spec::{
+    CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KEYS_MAX, KeySpec, Limits, NamedQuota, Network,
+    ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicySpec,
+    RULES_MAX, RuleSpec, Scope, StoreUrl, Text,
+};
+pub use syntax::SyntaxError;
+pub use template::{KeyHashing, SUBJECT_PLAIN_BYTES_MAX, Subject, TEMPLATE_BYTES_MAX, Template};

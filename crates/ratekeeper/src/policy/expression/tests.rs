@@ -1,0 +1,283 @@
+use serde_json::json;
+
+use super::*;
+use crate::policy::address::Addresses;
+use crate::policy::request::RequestFacts;
+
+fn facts() -> RequestFacts {
+    RequestFacts::new("POST", "/api/v1/matrix?page=12&empty=")
+        .route("/api/{version}/matrix")
+        .header("Host", "example.com")
+        .header("X-Api-Key", "abc")
+        .header("X-Bad", b"\xff".to_vec())
+        .header("Cookie", "session=s1")
+        .peer("2001:db8::7".parse::<std::net::IpAddr>().unwrap())
+        .claim("plan", "free")
+        .claim("seats", 5_i64)
+        .claim("admin", true)
+        .json(json!({
+            "origins": [1, 2, 3], "destinations": [1, 2, 3, 4], "n": 3.0, "half": 0.5, "none": null,
+            "text": "caf\u{e9}", "max": i64::MAX, "huge": u64::MAX, "items": [{"kind": "a", "size": 1}, {"kind": "b"}],
+            "nested": {"a": {"b": 1}},
+        }))
+}
+
+fn evaluate(text: &str, facts: &RequestFacts) -> Result<bool, EvaluationError> {
+    let condition = Condition::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    condition.evaluate(&Request::new(facts, &Addresses::default()))
+}
+
+fn cost(text: &str) -> Result<u32, EvaluationError> {
+    let cost = Cost::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    cost.evaluate(&Request::new(&facts(), &Addresses::default()))
+}
+
+#[test]
+fn conditions_see_every_fact() {
+    for text in [
+        r#"method == "POST" && path.startsWith("/api/") && identity.plan != "gold""#,
+        r#"route == "/api/{version}/matrix""#,
+        r#"query.page == "12" && int(query.page) > 10 && query["page"].size() == 2"#,
+        r#"query.empty == """#,
+        r#"header.host.endsWith(".com") && header["x-api-key"] == "abc" && header["X-Api-Key"] == "abc""#,
+        "header.`x-api-key` == 'abc' && has(header.`x-api-key`)",
+        r#""x-api-key" in header && !("x-other" in header) && !has(header.missing) && !("x-bad" in header)"#,
+        r#"cookie.session == "s1""#,
+        r#"client.ip == "2001:db8::/64" && client.address == "2001:db8::7""#,
+        "identity.seats >= 5 && identity.admin && identity.seats < 5.5",
+        "size(body.origins) == 3 && size(body.text) == 4 && size(body) == 10",
+        "body.n == 3 && body.n * 2 == 6 && body.half * 2.0 == 1.0 && body.huge > 1.8e19",
+        "has(body.none) && body.none == null && !has(body.missing) && has(body.nested.a.b)",
+        "body.nested.a == body.nested['a'] && body.nested != body.origins",
+        "body.items[0].kind == 'a' && body.items[1.0].kind == 'b' && 2 in body.origins",
+        "'origins' in body && !(7 in body) && method in ['GET', 'POST'] && !(method in ['GET', 5, null])",
+        "body.items.exists(i, i.kind == 'b') && !body.items.all(i, i.kind == 'b')",
+        "body.items.exists_one(i, i.kind == 'b') && size(body.items.filter(i, has(i.size))) == 1",
+        "body.origins.map(o, o * 2) == [2, 4, 6] && body.origins.map(o, o > 1, o) == [2, 3]",
+        "body.origins.all(o, body.destinations.exists(d, d == o))",
+        "body.nested.all(name, name == 'a') && [1] + body.origins == [1, 1, 2, 3]",
+        "path.matches('^/api/v[0-9]+/') && matches(path, 'matrix$') && path.contains('v1')",
+        "method == 'POST' ? 7 % 4 == 3 : false",
+        "-body.n == -3 && 'a' + 'b' == 'ab' && 'a' < 'b' && false < true",
+    ] {
+        assert_eq!(evaluate(text, &facts()), Ok(true), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_an_error_that_names_it() {
+    let cases = [
+        ("identity.missing == 'x'", "`identity.missing` is missing"),
+        ("header['x-bad'] == 'x'", "`header[\"x-bad\"]` is missing"),
+        ("body.missing == 1", "`body.missing` is missing"),
+        ("body.missing.deeper == 1", "`body.missing` is missing"),
+        ("has(body.missing.deeper)", "`body.missing` is missing"),
+        ("body.items[2].kind == 'a'", "`body.items[2]` is missing"),
+        ("body.items[-1] == 1", "`body.items[-1]` is missing"),
+        ("body.items.all(i, i.size > 0)", "`i.size` is missing"),
+        ("body.text.kind == 1", "`.` cannot take text"),
+        ("body.text > 5", "`>` cannot take a whole number"),
+        ("body.max + 1 > 0", "`+` overflows"),
+        ("body.n / 0 == 1", "`/` by zero"),
+        ("body.n % 0 == 1", "`%` by zero"),
+        ("body.half % body.half == 1", "`%` cannot take a number with decimals"),
+        ("body.text + 1 == 2", "`+` cannot take a whole number"),
+        ("int(body.text) == 1", "`int` cannot read the text as a number"),
+        ("int(body.huge) == 1", "`int` overflows"),
+        ("body.n && true", "`&&` cannot take a whole number"),
+        ("body.n", "`when` cannot take a whole number"),
+        ("size(body.n) == 1", "`size` cannot take a whole number"),
+        ("body.n in body.n", "`in` cannot take a whole number"),
+        ("body[body.none] == 1", "`[]` cannot take null"),
+    ];
+    for (text, expected) in cases {
+        let error = evaluate(text, &facts()).unwrap_err().to_string();
+        assert_eq!(error, expected, "{text}");
+    }
+}
+
+#[test]
+fn and_and_or_need_not_know_everything() {
+    for (text, expected) in [
+        ("identity.missing == 1 && method == 'GET'", false),
+        ("method == 'GET' && identity.missing == 1", false),
+        ("identity.missing == 1 || method == 'POST'", true),
+        ("method == 'POST' || identity.missing == 1", true),
+        ("identity.missing == 1 && (method == 'GET' && body.missing == 1)", false),
+        ("[identity.admin].exists(x, x) || body.missing", true),
+        ("body.items.exists(i, i.size == 1)", true),
+    ] {
+        assert_eq!(evaluate(text, &facts()), Ok(expected), "{text}");
+    }
+    for text in ["identity.missing == 1 && method == 'POST'", "identity.missing == 1 || method == 'GET'"] {
+        assert!(evaluate(text, &facts()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_request_without_a_json_body_has_an_empty_one() {
+    for facts in [RequestFacts::new("GET", "/").body(b""), RequestFacts::new("GET", "/").body(b"<xml/>")] {
+        assert_eq!(evaluate("has(body.x) || size(body) > 0", &facts), Ok(false));
+        assert_eq!(evaluate("body.x == 1", &facts).unwrap_err().to_string(), "`body.x` is missing");
+    }
+    let unread = RequestFacts::new("GET", "/");
+    assert_eq!(evaluate("has(body.x)", &unread), Err(EvaluationError::BodyUnread));
+    assert_eq!(
+        evaluate("has(body.x) || true", &unread),
+        Err(EvaluationError::BodyUnread),
+        "nothing hides it"
+    );
+    assert!(Condition::parse("method == 'GET' || has(body.x)").unwrap().needs().body);
+    assert_eq!(Condition::parse("header.host == 'x'").unwrap().needs(), Needs::default());
+    assert!(Condition::parse("client.ip == identity.ip && route == ''").unwrap().needs().client);
+}
+
+#[test]
+fn costs_are_whole_numbers() {
+    assert_eq!(cost("size(body.origins) * size(body.destinations)"), Ok(12));
+    assert_eq!(cost("5"), Ok(5));
+    assert_eq!(Cost::parse("5").unwrap().fixed(), Some(5));
+    assert_eq!(cost("identity.plan == 'free' ? 2 : 1"), Ok(2));
+    assert_eq!(cost("body.n - 3"), Ok(0));
+    assert_eq!(cost("body.n * 1000000000 / 3"), Ok(1_000_000_000));
+    for (text, found) in [
+        ("body.n - 4", "-1"),
+        ("body.n * 1000000000", "3000000000"),
+        ("body.half", "a number with decimals"),
+        ("body.text", "text"),
+    ] {
+        assert_eq!(cost(text), Err(EvaluationError::Cost { found: found.to_owned() }), "{text}");
+    }
+    for text in ["-1", "1000000001", "1.5", "'x'", "true", "size(body.x) > 1", "[1]", "null"] {
+        assert!(Cost::parse(text).unwrap_err().expected.starts_with("a cost: a whole number"), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let cases = [
+        ("", "column 1: got the end; expected an expression in CEL"),
+        ("method = 'POST'", "column 8: got \"=\"; expected an expression in CEL (to compare, write `==`)"),
+        ("method == 'a' & true", "column 15: got \"&\"; expected an expression in CEL (to join"),
+        ("method ==\n  ~", "line 2, column 3: got \"~\""),
+        ("methud == 'POST'", "column 1: got \"methud\"; expected method, path"),
+        ("true && methud == 'POST'", "column 9: got \"methud\""),
+        ("'\u{e9}' == methud", "column 8: got \"methud\""),
+        ("methud == 'POST'", "did you mean `method`?"),
+        ("header == 'x'", "got `header` without a name; expected `header.x-api-key`"),
+        ("header['a b'] == 'x'", "got `a b`; expected the name of a header"),
+        ("header[method] == 'x'", "column 8: got an unknown name in `header`; expected a name in quotes"),
+        ("method.x == 'x'", "got `method.x`; expected `method`, which has no parts"),
+        ("client.port == 'x'", "got \"port\"; expected ip or address"),
+        ("identity.org.name == 'x'", "got a field of `identity.org`; expected a single value"),
+        (
+            "query.page > 10",
+            "column 12: got text `>` a whole number; expected two values of one kind; a text is",
+        ),
+        ("query.page == 10", "a text is read as a number by int() or double()"),
+        ("size(body.x) * 1.5 > 3.0", "a number is made a double by double()"),
+        ("'a' - 'b' == 'c'", "got `-` with text; expected numbers"),
+        ("5.0 % 2.0 == 1.0", "got `%` with a number; expected whole numbers"),
+        ("body.x + true > 1", "got `+` with true or false; expected numbers"),
+        ("!method", "got text; expected true or false for `!`"),
+        ("method && true", "got text; expected true or false for `&&`"),
+        ("method", "got text; expected a condition, such as"),
+        ("size(body)", "got a whole number; expected a condition"),
+        ("'a' in method", "got text; expected a list for `in`"),
+        ("method in header", "column 1: got an unknown name in `header`; expected a name in quotes"),
+        ("has(body)", "expected has() of a field, such as `has(body.tenant_id)`"),
+        ("has(body['x'])", "expected has() of a field"),
+        (
+            "body.x.lower() == 'a'",
+            "got `lower()` with these arguments, which is not supported; expected numbers, text",
+        ),
+        ("timestamp('x') == 1", "got `timestamp()` with these arguments, which is not supported"),
+        ("{'a': 1}['a'] == 1", "got a map, which is not supported"),
+        ("body.x == 5u", "got 5u; expected a number without `u`"),
+        ("b'x' == b'x'", "got bytes, which is not supported"),
+        ("path.matches('(')", "got \"(\"; expected a regular expression; unclosed group"),
+        ("path.matches('\\\\w{9999}')", "expected a smaller regular expression"),
+        ("path.matches(method)", "got a pattern that is not fixed; expected a regular expression in quotes"),
+        ("body.x.all(1, true)", "expected the name of a variable for `all`"),
+        ("body.x.all(i, i.y) && i.z", "got \"i\"; expected method"),
+        ("body.?x == 1", "an expression in CEL"),
+    ];
+    for (text, expected) in cases {
+        let error = Condition::parse(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn size_depth_and_work_are_bounded() {
+    assert!(Condition::parse(&"x".repeat(EXPRESSION_BYTES_MAX + 1)).is_err());
+    let chain = |links: usize| format!("1{} > 0", "+1".repeat(links));
+    assert!(Condition::parse(&chain(EXPRESSION_DEPTH_MAX - 2)).is_ok());
+    for deep in [chain(2_000), format!("{}true{}", "(".repeat(2_000), ")".repeat(2_000)), "!(".repeat(2_000)]
+    {
+        let error = Condition::parse(&deep).unwrap_err().to_string();
+        assert!(error.contains("levels"), "{error}");
+    }
+    let wide = vec!["method == 'x'"; 200].join(" || ");
+    assert_eq!(evaluate(&wide, &facts()), Ok(false));
+
+    let list: Vec<u32> = (0..1_000).collect();
+    let facts = RequestFacts::new("GET", "/")
+        .json(json!({"l": list, "t": "x".repeat(1 << 20), "s": "y".repeat(9_000)}));
+    let too_much = Err(EvaluationError::TooMuch);
+    assert_eq!(evaluate("body.l.all(a, body.l.all(b, a + b >= 0))", &facts), too_much);
+    assert_eq!(evaluate("body.l.all(a, body.l.all(b, a + b >= 0)) || true", &facts), too_much);
+    assert_eq!(evaluate("body.t + body.t == ''", &facts), too_much);
+    assert_eq!(evaluate("body.l.map(x, body.s + body.s) == []", &facts), too_much);
+    assert_eq!(evaluate("body.l.all(x, !body.t.contains('y'))", &facts), too_much);
+    assert_eq!(
+        evaluate("body.t.contains('y') || size(body.t) == 7 || body.t.matches('y')", &facts),
+        Ok(false)
+    );
+    let deep = (0..1_000).fold(json!(1), |inner, _| json!([inner]));
+    let facts = RequestFacts::new("GET", "/").json(json!({"a": deep.clone(), "b": deep}));
+    assert_eq!(evaluate("body.a == body.b", &facts), too_much);
+}
+
+#[test]
+fn what_a_condition_requires_is_known() {
+    let requires = |text: &str| {
+        let requires = Condition::parse(text).unwrap().requires().clone();
+        let words = |list: Option<Vec<Box<str>>>| list.map_or("any".to_owned(), |list| list.join(","));
+        let paths = requires.paths.map_or("any".to_owned(), |paths| {
+            let shown = |paths: &Paths| match paths {
+                Paths::Is(path) => path.to_string(),
+                Paths::StartsWith(path) => format!("{path}*"),
+            };
+            paths.iter().map(shown).collect::<Vec<_>>().join(",")
+        });
+        format!("{} {} {paths}", words(requires.methods), words(requires.routes))
+    };
+    for (text, expected) in [
+        ("method == 'POST'", "POST any any"),
+        ("'POST' == method && path == '/x' && body.x == 1", "POST any /x"),
+        ("method in ['GET', 'HEAD', 5] && route == '/r'", "GET,HEAD /r any"),
+        ("path.startsWith('/api/') && identity.plan != 'free'", "any any /api/*"),
+        ("path.startsWith('/') && path == '/x'", "any any /x"),
+        ("method == 'A' || method == 'B' && path == '/x'", "A,B any any"),
+        ("method == 'A' || path == '/x'", "any any any"),
+        ("method != 'A'", "any any any"),
+        ("!(method == 'A')", "any any any"),
+        ("method == 'A' ? true : false", "any any any"),
+        ("method in ['A', 'B'] && method == 'B'", "B any any"),
+        ("true", "any any any"),
+    ] {
+        assert_eq!(requires(text), expected, "{text}");
+    }
+    let condition =
+        Condition::parse("method == 'POST' && route == '/r' && path.startsWith('/api/')").unwrap();
+    let rules_out = |facts: RequestFacts| condition.requires().rules_out(&facts);
+    assert!(!rules_out(RequestFacts::new("POST", "/api/x").route("/r")));
+    assert!(
+        !rules_out(RequestFacts::new("POST", "/api/x")),
+        "without a route it is an error, which must be seen"
+    );
+    assert!(rules_out(RequestFacts::new("GET", "/api/x").route("/r")));
+    assert!(rules_out(RequestFacts::new("POST", "/x").route("/r")));
+    assert!(rules_out(RequestFacts::new("POST", "/api/x").route("/q")));
+}

@@ -1,0 +1,258 @@
+//! A policy as it was written, checked as far as it can be without parsing
+//! expressions and templates.
+//!
+//! Texts that are understood later keep their place ([`Text`]), so that what is
+//! wrong with them can be told as precisely as what is noticed here.
+
+mod exceptions;
+mod limits;
+mod network;
+mod penalty;
+mod policy;
+mod reader;
+mod rule;
+mod shape;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use ratekeeper_core::Quota;
+
+pub use self::network::Network;
+use super::document::{Format, Node, Place};
+use super::problem::Problems;
+use crate::control::Mode;
+use crate::limiter::OnOutage;
+
+/// How many rules a policy may have.
+pub const RULES_MAX: usize = 1_000;
+/// How many templates for its key a rule may have.
+pub const KEYS_MAX: usize = 16;
+/// How many bits of an IPv6 address tell clients apart if nothing else is said:
+/// a household usually has so many to itself.
+pub const IPV6_PREFIX_DEFAULT: u8 = 64;
+/// The template for a plan's name if the rule has none of its own.
+pub const PLAN_DEFAULT: &str = "{identity.plan}";
+/// The template for the organisation whose overrides apply.
+pub const ORGANISATION_DEFAULT: &str = "{identity.org}";
+/// The template for the project whose overrides apply.
+pub const PROJECT_DEFAULT: &str = "{identity.project}";
+/// The name of the rule that `general_rate_limit` becomes.
+pub const GENERAL_RULE: &str = "general";
+
+/// The policy of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicySpec {
+    /// The service.
+    pub service: String,
+    /// What rules do that do not say it themselves.
+    pub mode: Mode,
+    /// Where counters live, unless the program decides that.
+    pub store: Option<StoreUrl>,
+    /// What an outage means to rules that do not say it themselves.
+    pub on_outage: OnOutage,
+    /// Whose word is taken for the client's address.
+    pub trusted_proxies: Vec<Network>,
+    /// How many bits of an IPv6 address tell clients apart.
+    pub ipv6_prefix: u8,
+    /// Whether keys are hashed before they leave the process.
+    pub hash_keys: bool,
+    /// The rules; names are unique.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// One rule: when it applies, whose quota it is, how much, and what then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleSpec {
+    /// Its name.
+    pub name: Text,
+    /// The expression that says when it applies; always, if there is none.
+    pub when: Option<Text>,
+    /// Whose quota it is.
+    pub keys: KeySpec,
+    /// The key of requests that have none. Without it they are not limited.
+    pub fallback: Option<String>,
+    /// How much, for whoever has neither a plan nor an entry in `custom`.
+    pub limits: Limits,
+    /// Other limits by plan.
+    pub plans: Option<PlansSpec>,
+    /// Other limits for exact keys, which replace all tiers of the rule.
+    pub custom: BTreeMap<String, Limits>,
+    /// Exact keys that are never limited; none of them is in `custom`.
+    pub unlimited: BTreeSet<String>,
+    /// Clients that are never limited, by address.
+    pub allow: Vec<Network>,
+    /// What a request costs.
+    pub cost: CostSpec,
+    /// Who counts together.
+    pub scope: Scope,
+    /// Whose overrides apply, if any do.
+    pub overrides: Option<OverridesSpec>,
+    /// What it does; what the policy says, if it says nothing.
+    pub mode: Option<Mode>,
+    /// Per cent of the keys it is enforced for; the others are only watched.
+    pub enforce_percent: u8,
+    /// What an outage means; what the policy says, if it says nothing.
+    pub on_outage: Option<OnOutage>,
+    /// What happens to those who are denied again and again.
+    pub penalty: Option<PenaltySpec>,
+}
+
+/// A text that is understood later (an expression, a template), and where it
+/// stands. Two are equal if they say the same, wherever they stand.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// What was written.
+    pub text: String,
+    /// Where.
+    pub at: Place,
+    /// In which field: `rules[2].when`.
+    pub path: String,
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Text {}
+
+/// Whose quota a rule is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySpec {
+    /// The first of these templates that resolves; at least one.
+    Templates(Vec<Text>),
+    /// The program makes the key.
+    Caller,
+}
+
+/// How much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limits {
+    /// As much as one likes.
+    Unlimited,
+    /// All of these must hold; at least one.
+    Quotas(Vec<NamedQuota>),
+}
+
+/// A quota of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedQuota {
+    /// Its name within the rule; a single one may have none ("").
+    pub name: Cow<'static, str>,
+    /// How much in how long.
+    pub quota: Quota,
+}
+
+/// Limits by plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlansSpec {
+    /// The template for the name of a request's plan.
+    pub plan: Text,
+    /// The plans; at least one.
+    pub limits: BTreeMap<String, Limits>,
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostSpec {
+    /// What the program asks for; one, if it asks for nothing else.
+    Asked,
+    /// One, whatever the program asks for.
+    PerRequest,
+    /// Always so much.
+    Units(u32),
+    /// What the expression says.
+    Expression(Text),
+}
+
+/// Who counts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// All instances, in the store they share.
+    #[default]
+    Shared,
+    /// This process alone, in its own memory.
+    Process,
+}
+
+/// Whose overrides apply to a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverridesSpec {
+    /// The template for the endpoint; the quota's name, if there is none.
+    pub endpoint: Option<Text>,
+    /// The template for the organisation.
+    pub organisation: Text,
+    /// The template for the project.
+    pub project: Text,
+}
+
+/// Denial for a while, after too many denials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PenaltySpec {
+    /// After so many denials ...
+    pub denials: u32,
+    /// ... in so long ...
+    pub within: Duration,
+    /// ... everything is denied for so long.
+    pub duration: Duration,
+    /// Each further penalty is so many times as long as the one before: 1 is
+    /// as long.
+    pub escalate: u32,
+    /// The longest penalty.
+    pub max: Duration,
+}
+
+/// Where counters live: `memory`, or the URL of a server, which may hold a
+/// password and is therefore never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl(String);
+
+impl StoreUrl {
+    /// The URL.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.0.split("://").next().unwrap_or_default();
+        write!(f, "StoreUrl({scheme}...)")
+    }
+}
+
+impl PolicySpec {
+    /// Reads a policy from text; `source` is what problems call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn read(source: &str, format: Format, document: &[u8]) -> Result<Self, Problems> {
+        Self::from_node(source, &Node::parse(source, format, document)?)
+    }
+
+    /// Reads a policy from a document: one with `service`, or one as services
+    /// keep it in MongoDB, which has `_id` instead.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn from_node(source: &str, document: &Node) -> Result<Self, Problems> {
+        policy::decode(source, document, policy::is_service_document(document))
+    }
+
+    /// Reads a document as services keep it in MongoDB: `_id`, `last_updated`,
+    /// `general_rate_limit`, `custom_rate_limits`, and whatever else a policy
+    /// has. There, `null` is as good as leaving a field out.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn from_service_document(source: &str, document: &Node) -> Result<Self, Problems> {
+        policy::decode(source, document, true)
+    }
+}

@@ -1,0 +1,236 @@
+//! The policy itself, and the documents in which services keep theirs.
+
+use std::collections::{HashMap, HashSet};
+
+use ratekeeper_core::Algorithm;
+
+use super::limits::Counting;
+use super::reader::{Cursor, Fields, Reader};
+use super::rule::RULE;
+use super::shape::Shape;
+use super::{
+    GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, PolicySpec, RULES_MAX, RuleSpec, StoreUrl,
+};
+use crate::control::Mode;
+use crate::limiter::OnOutage;
+use crate::policy::document::{Node, Value};
+use crate::policy::problem::{Problems, quoted};
+
+pub(super) static POLICY: Shape = Shape {
+    what: "a policy",
+    fields: &[
+        "$schema",
+        "service",
+        "mode",
+        "store",
+        "on_outage",
+        "trusted_proxies",
+        "ipv6_prefix",
+        "hash_keys",
+        "rules",
+    ],
+    neighbours: &[(&RULE, "it in a rule, under `rules`")],
+};
+
+static SERVICE_DOCUMENT: Shape = Shape {
+    what: "a service's document",
+    fields: &[
+        "_id",
+        "last_updated",
+        "general_rate_limit",
+        "custom_rate_limits",
+        "$schema",
+        "mode",
+        "store",
+        "on_outage",
+        "trusted_proxies",
+        "ipv6_prefix",
+        "hash_keys",
+        "rules",
+    ],
+    neighbours: &[(&RULE, "it in a rule, under `rules`")],
+};
+
+pub(super) const MODES: [(&str, Mode); 3] =
+    [("on", Mode::On), ("monitor", Mode::Monitor), ("off", Mode::Off)];
+pub(super) const OUTAGES: [(&str, OnOutage); 3] =
+    [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
+
+/// The schemes of the stores there are.
+const SCHEMES: [&str; 3] = ["redis", "rediss", "redis+unix"];
+
+/// Whether a document has the fields that only services' documents have.
+pub(super) fn is_service_document(document: &Node) -> bool {
+    let Value::Table(entries) = &document.value else { return false };
+    entries
+        .iter()
+        .any(|entry| matches!(entry.key.as_str(), "_id" | "general_rate_limit" | "custom_rate_limits"))
+}
+
+pub(super) fn decode(source: &str, document: &Node, of_service: bool) -> Result<PolicySpec, Problems> {
+    let mut reader = Reader::new(source, of_service);
+    let root = Cursor::root(document);
+    let spec = reader.policy(&root, of_service);
+    reader.finish(spec)
+}
+
+impl Reader {
+    fn policy(&mut self, at: &Cursor<'_>, of_service: bool) -> Option<PolicySpec> {
+        let fields = self.fields(at, if of_service { &SERVICE_DOCUMENT } else { &POLICY })?;
+        if let Some(schema) = fields.get("$schema") {
+            self.text(&schema, "the address of a JSON schema");
+        }
+        let field = if of_service { "_id" } else { "service" };
+        let service = self.required(at, &fields, field, "the name of the service");
+        let service = service.and_then(|at| self.name(&at));
+        let mut rules = Vec::new();
+        if of_service {
+            rules.extend(self.general(at, &fields));
+        }
+        self.rules(at, &fields, of_service, &mut rules);
+        Some(PolicySpec {
+            mode: fields.get("mode").and_then(|at| self.word(&at, &MODES)).unwrap_or_default(),
+            store: fields.get("store").and_then(|at| self.store(&at)),
+            on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OUTAGES)).unwrap_or_default(),
+            trusted_proxies: fields.get("trusted_proxies").map_or_else(Vec::new, |at| self.proxies(&at)),
+            ipv6_prefix: fields
+                .get("ipv6_prefix")
+                .and_then(|at| self.whole(&at, 1, 128))
+                .unwrap_or(IPV6_PREFIX_DEFAULT),
+            hash_keys: fields.get("hash_keys").and_then(|at| self.flag(&at)).unwrap_or_default(),
+            rules,
+            // Last, because a wrong name must not hide what else is wrong.
+            service: service?.to_owned(),
+        })
+    }
+
+    /// A password may be in it, so nothing of it is repeated but its scheme.
+    fn store(&mut self, at: &Cursor<'_>) -> Option<StoreUrl> {
+        let expected = "\"memory\", or a URL that begins with redis://, rediss:// or redis+unix://";
+        let Value::Text(url) = &at.node.value else {
+            self.wrong(at, expected);
+            return None;
+        };
+        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+        if url == "memory" || (SCHEMES.contains(&scheme) && !rest.is_empty()) {
+            return Some(StoreUrl(url.clone()));
+        }
+        let is_scheme = scheme.len() < url.len() && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
+        let got =
+            if is_scheme { format!("a URL with {}", quoted(scheme)) } else { "another text".to_owned() };
+        self.report(at, got, expected);
+        None
+    }
+
+    fn proxies(&mut self, at: &Cursor<'_>) -> Vec<Network> {
+        let items =
+            self.items(at, "a list of addresses and networks, such as [\"10.0.0.0/8\"]").unwrap_or_default();
+        let mut proxies = Vec::with_capacity(items.len());
+        for item in &items {
+            let Some(network) = self.network(item) else { continue };
+            if network.prefix() == 0 {
+                let expected = "the addresses of your proxies: whoever is trusted can claim any address";
+                self.report(item, format!("{network}, which is everybody"), expected);
+            }
+            proxies.push(network);
+        }
+        proxies
+    }
+
+    pub(super) fn network(&mut self, at: &Cursor<'_>) -> Option<Network> {
+        let text = self.text(at, "an address or a network such as 10.0.0.0/8 or 2001:db8::/32")?;
+        match text.parse() {
+            Ok(network) => Some(network),
+            Err(expected) => {
+                self.wrong(at, expected);
+                None
+            }
+        }
+    }
+
+    /// Adds the rules of a document to the one that a service's may have.
+    fn rules(&mut self, at: &Cursor<'_>, fields: &Fields<'_>, of_service: bool, rules: &mut Vec<RuleSpec>) {
+        let general = ["general_rate_limit", "custom_rate_limits"];
+        let is_enough = of_service && fields.first_of(&general).is_some();
+        let Some(at_rules) = fields.get("rules") else {
+            if !is_enough {
+                self.report(at, "no rules", "at least one rule under `rules`");
+            }
+            return;
+        };
+        let Some(items) = self.items(&at_rules, "a list of rules") else { return };
+        if items.is_empty() && !is_enough {
+            self.report(
+                &at_rules,
+                "no rules",
+                "at least one rule; `mode = \"off\"` switches all of them off",
+            );
+        }
+        if items.len() > RULES_MAX {
+            self.report(&at_rules, format!("{} rules", items.len()), format!("at most {RULES_MAX} rules"));
+            return;
+        }
+        self.unique_names(&items, is_enough);
+        rules.extend(items.iter().filter_map(|item| self.rule(item)));
+        self.told_apart(rules);
+    }
+
+    fn unique_names(&mut self, rules: &[Cursor<'_>], has_general: bool) {
+        let mut names: HashSet<&str> = has_general.then_some(GENERAL_RULE).into_iter().collect();
+        for rule in rules {
+            let Some(name) = rule.child("name") else { continue };
+            let Value::Text(text) = &name.node.value else { continue };
+            if !names.insert(text) {
+                self.wrong(&name, "a name that no other rule has");
+            }
+        }
+    }
+
+    /// Notes rules whose counters could not be told from another's: a rule
+    /// `api.rpm` beside the tier rpm of a rule `api`.
+    fn told_apart(&mut self, rules: &[RuleSpec]) {
+        let mut owners: HashMap<String, &str> = HashMap::new();
+        for rule in rules {
+            for counter in rule.counter_names() {
+                let other = owners.insert(counter.clone(), &rule.name.text);
+                if let Some(other) = other.filter(|other| *other != rule.name.text) {
+                    let got = format!(
+                        "{}, which has a counter {counter} like {}",
+                        quoted(&rule.name.text),
+                        quoted(other)
+                    );
+                    self.report_text(&rule.name, got, "a name whose counters no other rule has");
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The rule that the two fields of a service's document stand for: keys that
+    /// the program makes, counted in fixed windows.
+    fn general(&mut self, at: &Cursor<'_>, fields: &Fields<'_>) -> Option<RuleSpec> {
+        let updated = fields.get("last_updated");
+        if let Some(updated) = updated.filter(|at| !matches!(at.node.value, Value::Text(_) | Value::Date(_)))
+        {
+            self.wrong(&updated, "the instant of the last change");
+        }
+        let counting = Counting { algorithm: Some(Algorithm::FixedWindow) };
+        let (general, custom) = (fields.get("general_rate_limit"), fields.get("custom_rate_limits"));
+        let custom_limits = custom.map(|custom| self.custom(&custom, counting)).unwrap_or_default();
+        let Some(general) = general else {
+            if custom.is_some() {
+                let expected = "`general_rate_limit`: what holds for all other keys, or \"unlimited\"";
+                self.report(at, "no `general_rate_limit`", expected);
+            }
+            return None;
+        };
+        let limits = self.limits(&general, counting)?;
+        if limits == Limits::Unlimited && custom_limits.is_empty() {
+            self.wrong(&general, "a limit, or some in `custom_rate_limits`: this limits nobody");
+        }
+        Some(RuleSpec {
+            custom: custom_limits,
+            ..RuleSpec::plain(general.with_text(GENERAL_RULE), KeySpec::Caller, limits)
+        })
+    }
+}

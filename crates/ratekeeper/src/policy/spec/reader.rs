@@ -1,0 +1,311 @@
+//! Walks a document and notes what is wrong with it.
+//!
+//! Every method that reads a value answers `None` once it has noted why, and
+//! the caller goes on with the next field: whoever wrote the document wants to
+//! hear of all mistakes at once.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use ratekeeper_core::{InvalidInput, NAME_BYTES_MAX, Quota};
+
+use super::Text;
+use super::shape::{Shape, did_you_mean};
+use crate::policy::document::{Entry, Node, Place, Value};
+use crate::policy::problem::{Problem, Problems, meant, one_of, quoted, shown};
+
+/// A node, and the way to it.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    pub(super) node: &'a Node,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Root,
+    Field(&'a Cursor<'a>, &'a Entry),
+    Item(&'a Cursor<'a>, usize),
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn root(node: &'a Node) -> Self {
+        Self { node, step: Step::Root }
+    }
+
+    /// The value of a field, if it is a table that has it.
+    pub(super) fn child(&'a self, field: &str) -> Option<Self> {
+        let Value::Table(entries) = &self.node.value else { return None };
+        let entry = entries.iter().find(|entry| entry.key == field)?;
+        Some(Self { node: &entry.node, step: Step::Field(self, entry) })
+    }
+
+    /// The name under which it stands in its table.
+    pub(super) fn key(&self) -> &'a str {
+        match self.step {
+            Step::Field(_, entry) => &entry.key,
+            Step::Root | Step::Item(..) => "",
+        }
+    }
+
+    /// `text` as if it stood here.
+    pub(super) fn with_text(&self, text: &str) -> Text {
+        Text { text: text.to_owned(), at: self.node.at, path: self.path() }
+    }
+
+    /// `rules[2].quotas.rpm`.
+    pub(super) fn path(&self) -> String {
+        let mut path = String::new();
+        self.write_path(&mut path);
+        path
+    }
+
+    fn write_path(&self, path: &mut String) {
+        match self.step {
+            Step::Root => {}
+            Step::Field(parent, entry) => {
+                parent.write_path(path);
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+                if !entry.key.is_empty() && entry.key.bytes().all(bare) && entry.key.len() <= NAME_BYTES_MAX {
+                    path.push_str(&entry.key);
+                } else {
+                    path.push_str(&quoted(&entry.key));
+                }
+            }
+            Step::Item(parent, index) => {
+                parent.write_path(path);
+                let written = write!(path, "[{index}]");
+                debug_assert!(written.is_ok(), "a String takes everything");
+            }
+        }
+    }
+}
+
+/// The fields of a table that has a [`Shape`].
+pub(super) struct Fields<'a> {
+    shape: &'static Shape,
+    found: HashMap<&'a str, Cursor<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn get(&self, field: &str) -> Option<Cursor<'a>> {
+        debug_assert!(self.shape.fields.contains(&field), "{field} is missing in the list of fields");
+        self.found.get(field).copied()
+    }
+
+    /// The first of `fields` that is there.
+    pub(super) fn first_of(&self, fields: &[&str]) -> Option<Cursor<'a>> {
+        fields.iter().find_map(|field| self.get(field))
+    }
+}
+
+pub(super) struct Reader {
+    problems: Problems,
+    /// Whether `null` is as good as leaving a field out: programs that write to
+    /// databases do that.
+    null_is_absent: bool,
+}
+
+impl Reader {
+    pub(super) fn new(source: &str, null_is_absent: bool) -> Self {
+        Self { problems: Problems::none(source), null_is_absent }
+    }
+
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Problems> {
+        self.problems.or(value)
+    }
+
+    /// Notes a problem with the value at `at`.
+    pub(super) fn report(&mut self, at: &Cursor<'_>, got: impl AsRef<str>, expected: impl AsRef<str>) {
+        self.problems.push(Problem::new(at.node.at, at.path(), got, expected));
+    }
+
+    /// Notes that the value at `at` is not what was expected.
+    pub(super) fn wrong(&mut self, at: &Cursor<'_>, expected: impl AsRef<str>) {
+        self.report(at, shown(at.node), expected);
+    }
+
+    /// Notes a problem with a text that was read before.
+    pub(super) fn report_text(&mut self, text: &Text, got: impl AsRef<str>, expected: impl AsRef<str>) {
+        self.problems.push(Problem::new(text.at, &text.path, got, expected));
+    }
+
+    /// Notes what the core found wrong with the value at `at`.
+    pub(super) fn refused(&mut self, at: &Cursor<'_>, error: &InvalidInput) {
+        use ratekeeper_core::Field::{Burst, Limit, Offset, Queue, Window};
+        let is_part = matches!(error.field, Burst | Limit | Offset | Queue | Window);
+        let is_number = error.got.starts_with(|first: char| first.is_ascii_digit());
+        let part = if is_part && is_number { format!("{} ", error.field) } else { String::new() };
+        self.report(at, format!("{part}{}", error.got), &error.expected);
+    }
+
+    /// Notes a problem with the name of a field.
+    fn report_key(&mut self, at: &Cursor<'_>, got: impl AsRef<str>, expected: impl AsRef<str>) {
+        let Step::Field(_, entry) = at.step else { return self.report(at, got, expected) };
+        self.problems.push(Problem::new(entry.at, at.path(), got, expected));
+    }
+
+    /// The values of a table, each name once.
+    pub(super) fn entries<'a>(&mut self, at: &'a Cursor<'a>, expected: &str) -> Option<Vec<Cursor<'a>>> {
+        let Value::Table(entries) = &at.node.value else {
+            self.wrong(at, expected);
+            return None;
+        };
+        let mut lines: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
+        let mut cursors = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let cursor = Cursor { node: &entry.node, step: Step::Field(at, entry) };
+            if let Some(first) = lines.insert(&entry.key, entry.at) {
+                let line =
+                    if first.is_known() { format!(" as in line {}", first.line) } else { String::new() };
+                self.report_key(&cursor, format!("the same name again{line}"), "each name once");
+            } else if !(self.null_is_absent && entry.node.value == Value::Null) {
+                cursors.push(cursor);
+            }
+        }
+        Some(cursors)
+    }
+
+    /// The fields of a table; those that do not belong there are noted.
+    pub(super) fn fields<'a>(&mut self, at: &'a Cursor<'a>, shape: &'static Shape) -> Option<Fields<'a>> {
+        let entries = self.entries(at, &format!("{}: a table", shape.what))?;
+        let mut found = HashMap::with_capacity(entries.len());
+        for cursor in entries {
+            if shape.fields.contains(&cursor.key()) {
+                found.insert(cursor.key(), cursor);
+            } else {
+                self.report_key(&cursor, "an unknown field", shape.suggestion(cursor.key()));
+            }
+        }
+        Some(Fields { shape, found })
+    }
+
+    /// The values of a list.
+    pub(super) fn items<'a>(&mut self, at: &'a Cursor<'a>, expected: &str) -> Option<Vec<Cursor<'a>>> {
+        let Value::List(items) = &at.node.value else {
+            self.wrong(at, expected);
+            return None;
+        };
+        let cursor = |(index, node)| Cursor { node, step: Step::Item(at, index) };
+        Some(items.iter().enumerate().map(cursor).collect())
+    }
+
+    /// A list, or a single value as a list of one.
+    pub(super) fn one_or_more<'a>(&mut self, at: &'a Cursor<'a>) -> Vec<Cursor<'a>> {
+        match at.node.value {
+            Value::List(_) => self.items(at, "").unwrap_or_default(),
+            _ => vec![*at],
+        }
+    }
+
+    pub(super) fn text<'a>(&mut self, at: &Cursor<'a>, expected: &str) -> Option<&'a str> {
+        match &at.node.value {
+            Value::Text(text) if !text.trim().is_empty() => Some(text),
+            _ => {
+                self.wrong(at, expected);
+                None
+            }
+        }
+    }
+
+    /// A text that is understood later, with its place.
+    pub(super) fn later(&mut self, at: &Cursor<'_>, expected: &str) -> Option<Text> {
+        self.text(at, expected).map(|text| at.with_text(text))
+    }
+
+    pub(super) fn flag(&mut self, at: &Cursor<'_>) -> Option<bool> {
+        match at.node.value {
+            Value::Bool(value) => Some(value),
+            _ => {
+                self.wrong(at, "true or false");
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds, as the type that the bounds have.
+    pub(super) fn whole<N>(&mut self, at: &Cursor<'_>, min: N, max: N) -> Option<N>
+    where
+        N: Copy + PartialOrd + TryFrom<i64> + std::fmt::Display,
+    {
+        let number = integer(at.node).and_then(|number| N::try_from(number).ok());
+        let within = number.filter(|number| (min..=max).contains(number));
+        if within.is_none() {
+            self.wrong(at, format!("a whole number from {min} to {max}"));
+        }
+        within
+    }
+
+    /// One of several words.
+    pub(super) fn word<T: Copy>(&mut self, at: &Cursor<'_>, words: &[(&str, T)]) -> Option<T> {
+        let text = if let Value::Text(text) = &at.node.value { text } else { "" };
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let hint = meant(text, &known).map_or_else(String::new, did_you_mean);
+            self.wrong(at, format!("{}{hint}", one_of(&known)));
+        }
+        found
+    }
+
+    /// A length of time, written like the window of a quota.
+    pub(super) fn duration(&mut self, at: &Cursor<'_>) -> Option<Duration> {
+        let text = if let Value::Text(text) = &at.node.value { text.trim() } else { "" };
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+        let is_plain = unit.len() < text.len() && unit.bytes().all(|byte| byte.is_ascii_lowercase());
+        // The quota's own parser knows the units and the bounds.
+        let quota: Option<Quota> = format!("1/{text}").parse().ok().filter(|_| is_plain);
+        if quota.is_none() {
+            self.wrong(at, "a length of time from \"1ms\" to \"366d\", such as \"90s\", \"10min\" or \"1h\"");
+        }
+        quota.map(|quota| quota.window())
+    }
+
+    /// A name as the core wants it; not interned, because what becomes of the
+    /// document is not decided yet.
+    pub(super) fn name<'a>(&mut self, at: &Cursor<'a>) -> Option<&'a str> {
+        let expected = format!("a name of 1 to {NAME_BYTES_MAX} printable ASCII characters");
+        let text = self.text(at, &expected)?;
+        if is_name(text) {
+            return Some(text);
+        }
+        self.wrong(at, expected);
+        None
+    }
+}
+
+/// Whether the core takes `text` for a name.
+pub(super) fn is_name(text: &str) -> bool {
+    let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    printable && (1..=NAME_BYTES_MAX).contains(&text.len())
+}
+
+/// A whole number; also one that was stored as a float, as databases and the
+/// JSON schema see it.
+pub(super) fn integer(node: &Node) -> Option<i64> {
+    /// Floats hold every whole number up to here.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match node.value {
+        Value::Integer(number) => Some(number),
+        Value::Float(number) if number.fract() == 0.0 && number.abs() <= EXACT_MAX => Some(number as i64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ratekeeper_core::Name;
+
+    proptest! {
+        #[test]
+        fn names_are_what_the_core_takes_for_names(text in "[a-z\u{0}\u{1f} ~\u{7f}\u{e9}]{0,3}|x{127,130}") {
+            prop_assert_eq!(is_name(&text), Name::new(&text).is_ok());
+        }
+    }
+}

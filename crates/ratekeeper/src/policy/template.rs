@@ -1,0 +1,253 @@
+//! Key templates: `apiKey:{header.x-api-key}`, `ip:{client.ip}`, `{method} {route}`.
+//!
+//! A template is parsed once and turns a request into a [`Subject`]: the text
+//! that a limit counts under. What stands between the braces is replaced by the
+//! request's value, `{{` and `}}` are braces. If any value is missing, empty or
+//! no scalar, the template does not resolve.
+//!
+//! # No value can imitate another key
+//! - In values, everything but letters, digits and ``-._~@/+=$!*'()`` is written
+//!   as `%XX`. So nothing in a value looks like a separator or a brace, and two
+//!   requests share a subject only if all their values are the same. A
+//!   template that separates two values by one of those characters, as
+//!   `{identity.org}/{identity.project}` does, escapes that one as well; two
+//!   values with nothing between them are refused.
+//! - `{client.ip}` stands as it is: no client writes it, and it ends itself (an
+//!   IPv6 network has exactly one slash, before a number that is the same for
+//!   all).
+//! - A subject longer than [`SUBJECT_PLAIN_BYTES_MAX`] becomes its first words,
+//!   `#` and a digest. No other subject has a `#`.
+//! - Templates of one rule must not meet each other either: see
+//!   [`Template::overlaps`].
+
+mod digest;
+mod escape;
+mod overlap;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::address::ShortText;
+use super::request::{Fact, Needs, Request, Scalar};
+use super::syntax::SyntaxError;
+pub use digest::KeyHashing;
+use escape::{Plain, Writer};
+
+/// The longest template, in bytes.
+pub const TEMPLATE_BYTES_MAX: usize = 512;
+/// The longest subject that is kept as it is, in bytes; of a longer one only
+/// the beginning and a digest.
+pub const SUBJECT_PLAIN_BYTES_MAX: usize = 200;
+
+/// What a limit counts under. At most [`SUBJECT_PLAIN_BYTES_MAX`] bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subject(String);
+
+impl Subject {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Subject {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<Subject> for String {
+    fn from(subject: Subject) -> Self {
+        subject.0
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Literal(Box<str>),
+    Value(Fact),
+}
+
+/// A key template. See the [module](self) for what it promises.
+#[derive(Clone, Debug)]
+pub struct Template {
+    text: Box<str>,
+    parts: Box<[Part]>,
+    plain: Plain,
+    hashing: Option<KeyHashing>,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// If it is empty, too long, has an open brace or an unknown name, or two
+    /// values that cannot be told apart.
+    pub fn parse(text: &str) -> Result<Self, SyntaxError> {
+        let parts = parse::parts(text)?;
+        let plain = parse::separated(text, &parts)?;
+        Ok(Self {
+            text: text.into(),
+            parts: parts.into_iter().map(|(part, _)| part).collect(),
+            plain,
+            hashing: None,
+        })
+    }
+
+    /// Replaces every value by a digest, so that no personal data and no
+    /// credentials end up in a store, a log or on a dashboard.
+    #[must_use]
+    pub fn hash_values(self, hashing: &KeyHashing) -> Self {
+        Self { hashing: Some(hashing.clone()), ..self }
+    }
+
+    /// What must be obtained before it can be resolved.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for part in &self.parts {
+            if let Part::Value(fact) = part {
+                needs |= fact.needs();
+            }
+        }
+        needs
+    }
+
+    /// The subject of a request; `None` if a value is missing.
+    #[must_use]
+    pub fn resolve(&self, request: &Request<'_>) -> Option<Subject> {
+        let mut subject = Subject::default();
+        self.resolve_into(request, &mut subject).then_some(subject)
+    }
+
+    /// Writes the subject of a request over `subject`, so that its memory is
+    /// used again. False if a value is missing; then what `subject` holds is of
+    /// no use.
+    #[must_use]
+    pub fn resolve_into(&self, request: &Request<'_>, subject: &mut Subject) -> bool {
+        self.write(&mut subject.0, |_, fact| request.find(fact)).is_some()
+    }
+
+    /// The subject of requests whose values are those in `key`, which somebody
+    /// wrote by hand: `user:ann`, with `%3A` for a colon where one could be
+    /// taken for a separator. `None` if no request has it.
+    ///
+    /// It is what a custom entry or an allow-list is found by, also when values
+    /// are hashed.
+    #[must_use]
+    pub fn subject_of(&self, key: &str) -> Option<Subject> {
+        let values = self.values_in(key)?;
+        let mut subject = Subject::default();
+        self.write(&mut subject.0, |index, _| Some(Scalar::from(values.get(index)?.as_ref())))?;
+        Some(subject)
+    }
+
+    /// The text it was read from.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    fn write<'v>(
+        &self,
+        subject: &mut String,
+        mut value_of: impl FnMut(usize, &Fact) -> Option<Scalar<'v>>,
+    ) -> Option<()> {
+        let mut writer = Writer::new(subject);
+        for (index, part) in self.parts.iter().enumerate() {
+            match part {
+                Part::Literal(text) => writer.push(text),
+                Part::Value(fact) => self.write_value(fact, &value_of(index, fact)?, &mut writer)?,
+            }
+        }
+        writer.finish(self.first_words());
+        Some(())
+    }
+
+    fn write_value(&self, fact: &Fact, value: &Scalar<'_>, writer: &mut Writer<'_>) -> Option<()> {
+        match value {
+            Scalar::Text(text) => self.write_text(fact, text, writer),
+            Scalar::Bool(truth) => self.write_text(fact, if *truth { "true" } else { "false" }, writer),
+            Scalar::Integer(whole) => self.write_text(fact, NumberText::of(whole).as_str(), writer),
+            Scalar::Large(whole) => self.write_text(fact, NumberText::of(whole).as_str(), writer),
+            Scalar::Float(float) => self.write_text(fact, NumberText::of(float).as_str(), writer),
+        }
+    }
+
+    fn write_text(&self, fact: &Fact, text: &str, writer: &mut Writer<'_>) -> Option<()> {
+        match (&self.hashing, fact) {
+            _ if text.is_empty() => return None,
+            (Some(hashing), _) => writer.push(hashing.digest_of(text).as_str()),
+            (None, Fact::ClientIp) => writer.push(text),
+            (None, _) => writer.push_escaped(text, &self.plain),
+        }
+        Some(())
+    }
+
+    fn first_words(&self) -> &str {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// The values that `key` has at the places of this template's, each under
+    /// the index of its part.
+    fn values_in(&self, key: &str) -> Option<Vec<String>> {
+        let mut rest = key;
+        let mut values = vec![String::new(); self.parts.len()];
+        for (index, part) in self.parts.iter().enumerate() {
+            let fact = match part {
+                Part::Literal(text) => {
+                    rest = rest.strip_prefix(text.as_ref())?;
+                    continue;
+                }
+                Part::Value(fact) => fact,
+            };
+            let end = match self.parts.get(index + 1..) {
+                Some([Part::Literal(next)]) => rest.len().checked_sub(next.len())?,
+                Some([Part::Literal(next), ..]) => rest.find(next.as_ref())?,
+                _ => rest.len(),
+            };
+            let (value, after) = rest.split_at_checked(end)?;
+            values[index] = match fact {
+                Fact::ClientIp => ip_as_written(value)?,
+                _ => escape::unescaped(value)?,
+            };
+            rest = after;
+        }
+        rest.is_empty().then_some(values)
+    }
+}
+
+impl FromStr for Template {
+    type Err = SyntaxError;
+
+    fn from_str(text: &str) -> Result<Self, SyntaxError> {
+        Self::parse(text)
+    }
+}
+
+/// An address or an IPv6 network, in the one form that `client.ip` has.
+fn ip_as_written(value: &str) -> Option<String> {
+    match value.split_once('/') {
+        None => Some(value.parse::<IpAddr>().ok()?.to_canonical().to_string()),
+        Some((address, bits)) => {
+            Some(format!("{}/{}", address.parse::<std::net::Ipv6Addr>().ok()?, bits.parse::<u8>().ok()?))
+        }
+    }
+}
+
+/// The smallest float has 326 bytes.
+type NumberText = ShortText<352>;

@@ -1,0 +1,43 @@
+//! Policies from outside: one binary for all of their tests.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod any_text;
+mod examples;
+mod formats;
+mod schema;
+mod service_document;
+mod wrong;
+
+use std::path::{Path, PathBuf};
+
+use ratekeeper::policy::{Format, PolicySpec, Problems};
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All policies in a folder, by name.
+fn policies(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut policies: Vec<PathBuf> = paths.filter(|path| Format::of_path(path).is_some()).collect();
+    policies.sort();
+    policies
+}
+
+/// The file's name, which is what problems call it.
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+fn read(path: &Path) -> Result<PolicySpec, Problems> {
+    let document = std::fs::read(path).unwrap();
+    PolicySpec::read(name(path), Format::of_path(path).unwrap(), &document)
+}
+
+/// A policy in TOML.
+fn toml(text: &str) -> Result<PolicySpec, Problems> {
+    PolicySpec::read("policy.toml", Format::Toml, text.as_bytes())
+}
