@@ -183,6 +183,56 @@ impl Decision {
         Self { outcome: Outcome::Deny, retry_after: Wait::micros(self.proceed_after), ..self }
     }
 
+    /// Two decisions on parts of one check as one: denied if either is, with
+    /// the longer of both waits, and the verdicts of both.
+    #[must_use]
+    pub fn joined(mut self, other: &Self) -> Self {
+        let denied = self.outcome == Outcome::Deny || other.outcome == Outcome::Deny;
+        self.outcome = if denied { Outcome::Deny } else { Outcome::Allow };
+        if other.origin != Origin::Unlimited {
+            (self.origin, self.at) = (other.origin, other.at);
+        }
+        self.retry_after = self.retry_after.max(other.retry_after);
+        self.proceed_after = self.proceed_after.max(other.proceed_after);
+        self.verdicts.extend_from_slice(&other.verdicts);
+        self
+    }
+
+    /// The decision without verdicts that whoever asked does not know of.
+    #[must_use]
+    pub fn without(mut self, hidden: impl Fn(&Verdict) -> bool) -> Self {
+        self.verdicts.retain(|verdict| !hidden(verdict));
+        self
+    }
+
+    /// The part of a [`Decision::joined`] one behind the first `count` verdicts.
+    #[must_use]
+    pub fn without_first(mut self, count: usize) -> Self {
+        self.verdicts.drain(..count.min(self.verdicts.len()));
+        self
+    }
+
+    /// The decision turned into a denial by the verdict at `index`, which only
+    /// told (its cost was 0) that it has no room. Its charges must be given back.
+    #[must_use]
+    pub fn vetoed_by(mut self, index: usize) -> Self {
+        for verdict in &mut self.verdicts {
+            verdict.charged = false;
+        }
+        if let Some(verdict) = self.verdicts.get_mut(index) {
+            verdict.cost = verdict.cost.max(1);
+            self.retry_after = self.retry_after.max(verdict.retry_after);
+        }
+        Self { outcome: Outcome::Deny, ..self }
+    }
+
+    /// Whether some quota had no room: it denied the check, or would have if it
+    /// did more than watch.
+    #[must_use]
+    pub fn is_over_limit(&self) -> bool {
+        self.verdicts.iter().any(|verdict| !verdict.is_admitted() && verdict.cost > 0)
+    }
+
     /// Whether the request may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {

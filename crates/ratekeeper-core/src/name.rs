@@ -17,15 +17,18 @@ pub const NAME_BYTES_MAX: usize = 128;
 /// this bound keeps a reload loop that invents names from eating memory.
 pub const NAMES_MAX: usize = 100_000;
 
-/// The name of a rule, of a quota, or of a quota within a rule (`api.rpm`).
+/// The name of a rule, of a quota, or of a quota within a rule (`api.rpm`),
+/// perhaps within a service.
 ///
 /// Printable ASCII, so that it can stand in a header field; copying one costs
-/// nothing.
+/// nothing. It prints without the service, which whoever reads it knows.
 #[derive(Clone, Copy)]
 pub struct Name(&'static Entry);
 
 struct Entry {
     text: Box<str>,
+    /// Where the name within its service begins.
+    label_at: usize,
     id: u64,
     /// The rule whose quota it is, if it is one of several.
     rule: Option<Name>,
@@ -43,12 +46,21 @@ impl Name {
     /// If `text` is empty, longer than [`NAME_BYTES_MAX`], not printable
     /// ASCII, or if the process has used up [`NAMES_MAX`] names.
     pub fn new(text: &str) -> Result<Self, InvalidInput> {
-        let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-        if text.is_empty() || text.len() > NAME_BYTES_MAX || !printable {
-            let expected = format!("1 to {NAME_BYTES_MAX} printable ASCII characters");
-            return Err(InvalidInput::new(Field::Name, format!("`{text}`"), expected));
-        }
-        intern(None, text)
+        checked(text)?;
+        intern(None, text, 0)
+    }
+
+    /// `service/name`: a rule of one of several services that share a store.
+    /// Stores know it by all of its text, people by its [`Name::label`].
+    ///
+    /// # Errors
+    /// As [`Name::new`], for all of its text.
+    pub fn within(service: &str, name: &str) -> Result<Self, InvalidInput> {
+        checked(service)?;
+        checked(name)?;
+        let text = format!("{service}/{name}");
+        checked(&text)?;
+        intern(None, &text, service.len() + 1)
     }
 
     /// `rule.quota`: the name of one of several quotas of a rule. It reads like
@@ -58,9 +70,9 @@ impl Name {
     /// As [`Name::new`]; also in the rare case that a store could not tell the
     /// quota from another one of the same rule.
     pub fn joined(rule: Name, quota: &str) -> Result<Self, InvalidInput> {
-        let text = format!("{rule}.{quota}");
-        Self::new(&text)?;
-        intern(Some(rule.rule()), &text)
+        let text = format!("{}.{quota}", rule.as_str());
+        checked(&text)?;
+        intern(Some(rule.rule()), &text, rule.0.label_at)
     }
 
     /// The rule whose quota it is, or the name itself: stores keep the quotas
@@ -77,10 +89,16 @@ impl Name {
         self.0.tag
     }
 
-    /// The text of the name.
+    /// The text of the name, its service included: what stores know it by.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         &self.0.text
+    }
+
+    /// The name within its service: what people and headers call it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        &self.0.text[self.0.label_at..]
     }
 
     /// A number that is the same for the same text in every process and
@@ -91,12 +109,23 @@ impl Name {
     }
 }
 
-fn intern(rule: Option<Name>, text: &str) -> Result<Name, InvalidInput> {
-    type Names = HashMap<(Option<Name>, &'static str), Name>;
+fn checked(text: &str) -> Result<(), InvalidInput> {
+    let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !printable {
+        let expected = format!("1 to {NAME_BYTES_MAX} printable ASCII characters");
+        return Err(InvalidInput::new(Field::Name, format!("`{text}`"), expected));
+    }
+    Ok(())
+}
+
+fn intern(rule: Option<Name>, text: &str, label_at: usize) -> Result<Name, InvalidInput> {
+    // A rule `a/b` of no service and the rule `b` of the service `a` are the same to stores,
+    // but read differently.
+    type Names = HashMap<(Option<Name>, usize, &'static str), Name>;
     static NAMES: Mutex<Option<Names>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
-    if let Some(known) = names.get(&(rule, text)) {
+    if let Some(known) = names.get(&(rule, label_at, text)) {
         return Ok(*known);
     }
     if names.len() >= NAMES_MAX {
@@ -108,8 +137,8 @@ fn intern(rule: Option<Name>, text: &str) -> Result<Name, InvalidInput> {
     if let Some(twin) = names.values().find(twin) {
         return Err(InvalidInput::new(Field::Name, text, format!("a name that no store takes for {twin}")));
     }
-    let name = Name(Box::leak(Box::new(Entry { text: text.into(), id, rule, tag })));
-    names.insert((rule, name.as_str()), name);
+    let name = Name(Box::leak(Box::new(Entry { text: text.into(), label_at, id, rule, tag })));
+    names.insert((rule, label_at, name.as_str()), name);
     Ok(name)
 }
 
@@ -155,7 +184,7 @@ impl fmt::Debug for Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.label())
     }
 }
 
@@ -181,6 +210,21 @@ mod tests {
         assert_eq!(Name::joined(rpm, "peak").unwrap().rule(), rule, "the root, however deep");
         let alike = Name::new("tiered.rpm").unwrap();
         assert!(alike != rpm && alike.id() != rpm.id(), "it reads the same and is another");
+    }
+
+    #[test]
+    fn a_name_within_a_service_is_stored_with_it_and_printed_without() {
+        let rule = Name::within("search", "per-user").unwrap();
+        assert_eq!((rule.as_str(), rule.label()), ("search/per-user", "per-user"));
+        let rpm = Name::joined(rule, "rpm").unwrap();
+        assert_eq!((rpm.as_str(), rpm.to_string().as_str()), ("search/per-user.rpm", "per-user.rpm"));
+        assert_eq!((rpm.rule(), rpm), (rule, Name::joined(rule, "rpm").unwrap()));
+        let elsewhere = Name::joined(Name::within("images", "per-user").unwrap(), "rpm").unwrap();
+        assert_ne!(rpm.id(), elsewhere.id());
+        let plain = Name::new("search/per-user").unwrap();
+        assert_eq!((plain.label(), plain.id()), ("search/per-user", rule.id()));
+        assert!(Name::within("", "x").is_err() && Name::within("x", "").is_err());
+        assert!(Name::within(&"s".repeat(100), &"r".repeat(28)).is_err(), "too long together");
     }
 
     #[test]

@@ -19,8 +19,17 @@ pub const SWITCHES_MAX: usize = 1_000;
 /// The name under which a switch applies to every rule.
 pub const ALL_RULES: &str = "*";
 
-/// What a rule does with requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The variable of the environment that holds the mode of a service.
+pub const MODE_VARIABLE: &str = "RATE_LIMIT_MODE";
+
+/// The name under which a switch applies to every rule of a service.
+#[must_use]
+pub fn all_rules_of(service: &str) -> String {
+    format!("{service}/{ALL_RULES}")
+}
+
+/// What a rule does with requests; the later, the less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Counts and denies.
     #[default]
@@ -31,7 +40,51 @@ pub enum Mode {
     Off,
 }
 
-/// What an operator has set for one rule, or for all.
+impl Mode {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mode::On => "on",
+            Mode::Monitor => "monitor",
+            Mode::Off => "off",
+        }
+    }
+
+    /// The mode in the environment ([`MODE_VARIABLE`]), if it says one.
+    ///
+    /// # Errors
+    /// If it says something else.
+    pub fn from_environment() -> Result<Option<Self>, InvalidInput> {
+        let Some(text) = std::env::var_os(MODE_VARIABLE).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let text = text.to_string_lossy().to_ascii_lowercase();
+        let wrong = |_| wrong_mode(&format!("`{text}` in {MODE_VARIABLE}"));
+        text.parse().map(Some).map_err(wrong)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        let modes = [Mode::On, Mode::Monitor, Mode::Off];
+        modes.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| wrong_mode(&format!("`{text}`")))
+    }
+}
+
+fn wrong_mode(got: &str) -> InvalidInput {
+    InvalidInput::new(Field::Switch, got, "on, monitor or off")
+}
+
+/// What an operator has set for one rule, for a service, or for all.
 ///
 /// Written and read as text: `mode=monitor enforce=10 emergency=lift
 /// until=1700000000000000`, each part optional.
@@ -65,15 +118,39 @@ impl Switch {
     }
 }
 
+/// What the switches say about one rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switched {
+    /// The mode that is set for this very rule.
+    pub own_mode: Option<Mode>,
+    /// The mode that is set for its service, or for all rules.
+    pub service_mode: Option<Mode>,
+    /// Per cent of the keys to enforce for.
+    pub enforce_percent: Option<u8>,
+    /// Lets everything pass, or nothing.
+    pub emergency: Emergency,
+}
+
+impl Switched {
+    /// The mode of a rule that says `rule` for itself, or else takes `default`.
+    ///
+    /// What is set for the rule itself holds. What is set for its service holds
+    /// for rules that say nothing, and makes the others do less but never more:
+    /// a service that is switched on does not enforce a rule that only watches.
+    #[must_use]
+    pub fn mode(&self, rule: Option<Mode>, default: Mode) -> Mode {
+        match (self.own_mode, self.service_mode, rule) {
+            (Some(own), _, _) => own,
+            (None, Some(service), Some(rule)) => service.max(rule),
+            (None, service, rule) => service.or(rule).unwrap_or(default),
+        }
+    }
+}
+
 impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        match self.mode {
-            Some(Mode::On) => parts.push("mode=on".to_owned()),
-            Some(Mode::Monitor) => parts.push("mode=monitor".to_owned()),
-            Some(Mode::Off) => parts.push("mode=off".to_owned()),
-            None => {}
-        }
+        parts.extend(self.mode.map(|mode| format!("mode={mode}")));
         parts.extend(self.enforce_percent.map(|percent| format!("enforce={percent}")));
         match self.emergency {
             Emergency::Lift => parts.push("emergency=lift".to_owned()),
@@ -94,12 +171,8 @@ impl FromStr for Switch {
             let wrong = |expected: &str| InvalidInput::new(Field::Switch, format!("`{part}`"), expected);
             match part.split_once('=') {
                 Some(("mode", mode)) => {
-                    switch.mode = Some(match mode {
-                        "on" => Mode::On,
-                        "monitor" => Mode::Monitor,
-                        "off" => Mode::Off,
-                        _ => return Err(wrong("mode=on, mode=monitor or mode=off")),
-                    });
+                    let mode = mode.parse().map_err(|_| wrong("mode=on, mode=monitor or mode=off"))?;
+                    switch.mode = Some(mode);
                 }
                 Some(("enforce", percent)) => {
                     let percent = percent.parse().ok().filter(|percent| *percent <= 100);
@@ -124,12 +197,22 @@ impl FromStr for Switch {
 pub struct Switches(HashMap<String, Switch>);
 
 impl Switches {
-    /// What applies to a rule at `now`: its own switch, and where that says
-    /// nothing the one for all rules.
+    /// What applies to a rule at `now`: its own switch, where that says nothing
+    /// the one of its service (`search/*` for `search/per-user`), and where that
+    /// says nothing the one for all rules.
     #[must_use]
-    pub fn of_rule(&self, rule: &str, now: Timestamp) -> Switch {
-        let live = |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now));
-        live(rule).unwrap_or_default().or(live(ALL_RULES).unwrap_or_default())
+    pub fn of_rule(&self, rule: &str, now: Timestamp) -> Switched {
+        let live =
+            |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now)).unwrap_or_default();
+        let service = rule.split_once('/').map(|(service, _)| live(&all_rules_of(service)));
+        let (own, others) = (live(rule), service.unwrap_or_default().or(live(ALL_RULES)));
+        let all = own.or(others);
+        Switched {
+            own_mode: own.mode,
+            service_mode: others.mode,
+            enforce_percent: all.enforce_percent,
+            emergency: all.emergency,
+        }
     }
 
     /// Each switch with the rule it is for, [`ALL_RULES`] for all.
@@ -225,9 +308,28 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let at = |rule: &str, now| switches.of_rule(rule, Timestamp::from_micros(now)).to_string();
-        assert_eq!(at("api", 999), "mode=on enforce=50 emergency=lift");
-        assert_eq!(at("api", 1_000), "mode=monitor enforce=50 emergency=lift");
-        assert_eq!(at("other", 0), "mode=monitor enforce=50 emergency=lift");
+        let at = |rule: &str, now| switches.of_rule(rule, Timestamp::from_micros(now));
+        let (on, watches) = (Some(Mode::On), Some(Mode::Monitor));
+        assert_eq!(at("api", 999).mode(watches, Mode::Off), Mode::On);
+        assert_eq!(at("api", 1_000).mode(on, Mode::On), Mode::Monitor);
+        assert_eq!((at("other", 0).own_mode, at("other", 0).service_mode), (None, watches));
+        assert_eq!((at("api", 0).enforce_percent, at("api", 0).emergency), (Some(50), Emergency::Lift));
+    }
+
+    #[test]
+    fn a_service_has_switches_of_its_own_that_never_make_a_rule_do_more() {
+        let switch = |text: &str| text.parse::<Switch>().unwrap();
+        let switches: Switches = [
+            ("*".to_owned(), switch("mode=off enforce=5")),
+            (all_rules_of("search"), switch("mode=on")),
+            ("search/own".to_owned(), switch("enforce=70")),
+        ]
+        .into_iter()
+        .collect();
+        let of = |rule: &str| switches.of_rule(rule, Timestamp::from_micros(0));
+        assert_eq!(of("search/any").mode(None, Mode::Monitor), Mode::On, "the rule says nothing itself");
+        assert_eq!(of("search/any").mode(Some(Mode::Monitor), Mode::On), Mode::Monitor);
+        assert_eq!(of("images/any").mode(Some(Mode::Monitor), Mode::On), Mode::Off);
+        assert_eq!((of("search/own").enforce_percent, of("search/any").enforce_percent), (Some(70), Some(5)));
     }
 }

@@ -29,14 +29,18 @@
 
 mod clock;
 mod control;
+mod engine;
 mod limiter;
 #[cfg(feature = "policy")]
 pub mod policy;
 pub mod store;
 
 pub use clock::SystemClock;
-pub use control::{ALL_RULES, Control, Mode, SWITCHES_MAX, Switch, Switches};
-pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Outages, Owner, Rule};
+pub use control::{
+    ALL_RULES, Control, MODE_VARIABLE, Mode, SWITCHES_MAX, Switch, Switched, Switches, all_rules_of,
+};
+pub use engine::Outages;
+pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, Rule};
 pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};
 #[cfg(feature = "redis")]

@@ -7,32 +7,24 @@ use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Charge, Charges, Check, Decision, Enforcement, Field, InvalidInput, Key, LIMIT_MAX, Name,
-    Origin, Outcome, OverrideScope, Quota, Reservation, Settled, Verdict,
+    CHARGES_MAX, Charge, Charges, Decision, Enforcement, Field, InvalidInput, Key, Name, OverrideScope,
+    Quota, Reservation, Settled,
 };
 use smallvec::SmallVec;
 
 use self::rule::Compiled;
+#[cfg(feature = "policy")]
+pub(crate) use self::rule::share_of;
 pub use self::rule::{BuildError, OnOutage, Owner, Rule};
-use crate::control::{Mode, Switch, Switches};
-use crate::store::memory::MemoryStore;
+use crate::control::{Mode, Switched, Switches};
+use crate::engine::{Demand, Engine, Outages, until_allowed};
 use crate::store::{Store, StoreError};
 
 /// Rules that apply to a request without allocating.
 const INLINE: usize = 4;
-/// Keys a process counts for itself while the store is away.
-const LOCAL_KEYS_MAX: usize = 1_000_000;
-/// How often to look whether a holder has come back.
-const RELEASE_POLL: Duration = Duration::from_millis(20);
-/// Waiting is lengthened by up to this share of itself, so that those who were
-/// denied together do not come back together. Never shortened: earlier would be
-/// denied again.
-const JITTER: f64 = 0.1;
-
 /// Limits of several rules, decided together for each request.
 ///
 /// All rules that apply are one check: every quota of every rule has room and
@@ -56,29 +48,8 @@ const JITTER: f64 = 0.1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Limiter<R: ?Sized> {
-    store: Arc<dyn Store>,
+    engine: Engine,
     rules: Box<[Compiled<R>]>,
-    /// Counts while the store cannot, for rules that want it.
-    local: MemoryStore,
-    outages: OutageCounters,
-}
-
-/// How many requests were decided without the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outages {
-    /// They went on, uncounted.
-    pub allowed: u64,
-    /// They were denied.
-    pub denied: u64,
-    /// This process decided with its own share.
-    pub local: u64,
-}
-
-#[derive(Debug, Default)]
-struct OutageCounters {
-    allowed: AtomicU64,
-    denied: AtomicU64,
-    local: AtomicU64,
 }
 
 /// Collects the rules of a [`Limiter`].
@@ -133,8 +104,7 @@ impl<R: ?Sized> LimiterBuilder<R> {
             }
             rules.push(compiled);
         }
-        let local = MemoryStore::with_max_keys(LOCAL_KEYS_MAX);
-        Ok(Limiter { store: self.store, rules: rules.into(), local, outages: OutageCounters::default() })
+        Ok(Limiter { engine: Engine::new(self.store), rules: rules.into() })
     }
 }
 
@@ -152,15 +122,13 @@ impl<R: ?Sized> Limiter<R> {
     /// The store, for its overrides and its clock.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
-        &*self.store
+        &*self.engine.store
     }
 
     /// How many requests were decided without the store so far.
     #[must_use]
     pub fn outages(&self) -> Outages {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let OutageCounters { allowed, denied, local } = &self.outages;
-        Outages { allowed: read(allowed), denied: read(denied), local: read(local) }
+        self.engine.outages()
     }
 
     /// Judges a request and charges it one unit.
@@ -180,15 +148,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`]; also if the cost is beyond 10^9.
     pub async fn check_cost(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
-        let mut decision = Decision::default();
-        let applied = self.apply(request);
-        let charges = applied.charges(cost)?;
-        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        let outcome = match self.store.try_check(&check, &mut decision) {
-            Some(outcome) => outcome.map(|()| decision),
-            None => self.store.check(&check).await,
-        };
-        self.answer(&applied, cost, outcome)
+        self.engine.check(&self.apply(request, cost)).await
     }
 
     /// [`Limiter::check`] for stores that need no I/O, outside of async code.
@@ -209,27 +169,9 @@ impl<R: ?Sized> Limiter<R> {
         let mut decision = Decision::default();
         let wrong =
             || InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`");
-        self.at_once(request, cost, &mut decision).unwrap_or_else(|| Err(wrong()))?;
+        let applied = self.apply(request, cost);
+        self.engine.try_check(&applied, &mut decision).unwrap_or_else(|| Err(wrong()))?;
         Ok(decision)
-    }
-
-    /// Decides, unless the store needs I/O for it. The decision is written over
-    /// the caller's, because it is large.
-    #[inline]
-    fn at_once(&self, request: &R, cost: u64, decision: &mut Decision) -> Option<Result<(), InvalidInput>> {
-        let applied = self.apply(request);
-        let charges = match applied.charges(cost) {
-            Ok(charges) => charges,
-            Err(error) => return Some(Err(error)),
-        };
-        let Ok(check) = charges.check() else {
-            *decision = self.unlimited();
-            return Some(Ok(()));
-        };
-        Some(self.store.try_check(&check, decision)?.or_else(|error| {
-            *decision = self.outage(&applied, cost, error)?;
-            Ok(())
-        }))
     }
 
     /// Tells what a request would meet, and changes nothing.
@@ -237,10 +179,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn peek(&self, request: &R) -> Result<Decision, InvalidInput> {
-        let applied = self.apply(request);
-        let charges = applied.charges(1)?;
-        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        self.answer(&applied, 0, self.store.check(&check.peek()).await)
+        self.engine.peek(&self.apply(request, 1)).await
     }
 
     /// One sentence on what a request would meet now, and a line for every
@@ -249,16 +188,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn explain(&self, request: &R) -> Result<String, InvalidInput> {
-        let decision = self.peek(request).await?;
-        let lines = decision.verdicts().iter().map(|verdict| {
-            let (name, left, level) = (verdict.name(), verdict.remaining(), verdict.level().as_str());
-            format!(
-                "\n- {name}: {left} of {} left, {} (set by: {level})",
-                verdict.quota().capacity(),
-                verdict.quota()
-            )
-        });
-        Ok(std::iter::once(decision.explain()).chain(lines).collect())
+        Ok(explained(&self.peek(request).await?))
     }
 
     /// Gives up to `units` of each charge of an earlier decision back.
@@ -267,11 +197,7 @@ impl<R: ?Sized> Limiter<R> {
     /// As [`Limiter::check`]. An outage is no error: what cannot be given back
     /// comes back with time.
     pub async fn refund(&self, request: &R, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
-        let applied = self.apply(request);
-        let charges = applied.charges(1)?;
-        let Ok(check) = charges.check() else { return Ok(()) };
-        let result = self.store.refund(&check, decision, units).await;
-        result.err().and_then(StoreError::into_input).map_or(Ok(()), Err)
+        self.engine.refund(&self.apply(request, 1), decision, units).await
     }
 
     /// Charges an estimate under `id` that is settled or cancelled within
@@ -288,18 +214,8 @@ impl<R: ?Sized> Limiter<R> {
         id: &str,
         hold: Duration,
     ) -> Result<Decision, InvalidInput> {
-        let reservation = Reservation::hold(id, hold)?;
-        if estimate == 0 {
-            return Err(InvalidInput::new(
-                Field::Cost,
-                "an estimate of 0",
-                "at least 1: nothing cannot be settled",
-            ));
-        }
-        let applied = self.apply(request);
-        let charges = applied.charges(estimate)?;
-        let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-        self.answer(&applied, estimate, self.store.reserve(&check, &reservation).await)
+        let reservation = estimated(estimate, id, hold)?;
+        self.engine.reserve(&self.apply(request, estimate), &reservation).await
     }
 
     /// Makes a reservation's charge the `actual` amount. What is above the
@@ -308,10 +224,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// If the amount is beyond 10^9, or the store could not answer.
     pub async fn settle(&self, id: &str, actual: u64) -> Result<Settled, StoreError> {
-        let bounded = u32::try_from(actual).ok().filter(|actual| *actual <= LIMIT_MAX);
-        let expected = || format!("a whole number from 0 to {LIMIT_MAX}");
-        let actual = bounded.ok_or_else(|| InvalidInput::new(Field::Cost, actual, expected()))?;
-        self.store.settle(id.as_bytes(), Some(actual)).await
+        self.engine.settle(id, Some(actual)).await
     }
 
     /// Undoes a reservation's charge.
@@ -319,7 +232,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// If the store could not answer.
     pub async fn cancel(&self, id: &str) -> Result<Settled, StoreError> {
-        self.store.settle(id.as_bytes(), None).await
+        self.engine.settle(id, None).await
     }
 
     /// Waits until a request is allowed, for at most `patience` in all, and
@@ -332,29 +245,9 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn until_allowed(&self, request: &R, patience: Duration) -> Result<Decision, InvalidInput> {
-        let mut left = patience;
-        loop {
-            let decision = self.check(request).await?;
-            if decision.is_allowed() {
-                if decision.proceed_after() > left {
-                    self.refund(request, &decision, 1).await?;
-                    return Ok(decision.given_up());
-                }
-                tokio::time::sleep(decision.proceed_after()).await;
-                return Ok(decision);
-            }
-            let mut wait = decision.retry_after().duration();
-            if !left.is_zero() && decision.strictest().is_some_and(Verdict::is_at_latest) {
-                // Only an upper bound: a holder may come back any moment.
-                wait = wait.map(|wait| wait.min(RELEASE_POLL).min(left));
-            }
-            let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left) else {
-                return Ok(decision);
-            };
-            let wait = wait.mul_f64(1.0 + JITTER * fastrand::f64()).min(left);
-            tokio::time::sleep(wait).await;
-            left = left.saturating_sub(wait);
-        }
+        let applied = self.apply(request, 1);
+        let refund = async |decision| self.engine.refund(&applied, &decision, 1).await;
+        until_allowed(patience, || self.engine.check(&applied), refund).await
     }
 
     /// Forgets the counters of a request; says how many there were.
@@ -362,94 +255,62 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// If a key is empty or too long, or the store could not answer.
     pub async fn reset(&self, request: &R) -> Result<usize, StoreError> {
-        let applied = self.apply(request);
-        let mut forgotten = 0;
-        for charge in applied.charges(1)?.check().iter().flat_map(Check::charges) {
-            forgotten += usize::from(self.store.reset(charge.key(), charge.quota().algorithm()).await?);
-        }
-        Ok(forgotten)
+        self.engine.reset(&self.apply(request, 1)).await
     }
 
     /// The rules that apply to a request, each with the key it found.
     #[inline]
-    fn apply<'r>(&'r self, request: &'r R) -> Applied<'r, R> {
-        let switches = self.store.control().switches();
+    fn apply<'r>(&'r self, request: &'r R, cost: u64) -> Applied<'r, R> {
+        let switches = self.engine.store.control().switches();
         let applied = self.rules.iter().filter_map(|rule| {
             let switch = switches.as_ref().map(|switches| self.switch_of(switches, rule));
-            if switch.is_some_and(|switch| switch.mode == Some(Mode::Off)) {
+            if switch.is_some_and(|switch| rule.mode_under(&switch) == Mode::Off) {
                 return None;
             }
             let subject = (rule.key)(request)?;
             let owner = rule.owner.as_ref().and_then(|owner| owner(request));
             Some(AppliedRule { rule, subject, owner, switch })
         });
-        Applied(applied.collect())
+        Applied { rules: applied.collect(), cost }
     }
 
     #[cold]
-    fn switch_of(&self, switches: &Switches, rule: &Compiled<R>) -> Switch {
-        switches.of_rule(rule.name.as_str(), self.store.now())
-    }
-
-    fn unlimited(&self) -> Decision {
-        Decision::without_store(Outcome::Allow, Origin::Unlimited, self.store.now())
-    }
-
-    fn answer(
-        &self,
-        applied: &Applied<'_, R>,
-        cost: u64,
-        result: Result<Decision, StoreError>,
-    ) -> Result<Decision, InvalidInput> {
-        result.or_else(|error| self.outage(applied, cost, error))
-    }
-
-    /// What the rules say to a store that could not answer: one that denies is
-    /// enough, then those that count for themselves decide. A call that no store
-    /// could answer is the caller's error.
-    #[cold]
-    fn outage(
-        &self,
-        applied: &Applied<'_, R>,
-        cost: u64,
-        error: StoreError,
-    ) -> Result<Decision, InvalidInput> {
-        if let Some(input) = error.into_input() {
-            return Err(input);
-        }
-        let without_store = |outcome, counter: &AtomicU64| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            Decision::without_store(outcome, Origin::Outage, self.store.now())
-        };
-        let strictest = applied.0.iter().map(|applied| applied.rule.on_outage).max();
-        match strictest.unwrap_or_default() {
-            OnOutage::Deny => Ok(without_store(Outcome::Deny, &self.outages.denied)),
-            OnOutage::Allow => Ok(without_store(Outcome::Allow, &self.outages.allowed)),
-            OnOutage::Local => {
-                let charges = applied.local_charges(cost)?;
-                let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
-                match self.local.decide(&check) {
-                    Ok(decision) => {
-                        self.outages.local.fetch_add(1, Ordering::Relaxed);
-                        Ok(decision.from_origin(Origin::Outage))
-                    }
-                    // Full of keys that limit somebody: then even this is away.
-                    Err(_) => Ok(without_store(Outcome::Allow, &self.outages.allowed)),
-                }
-            }
-        }
+    fn switch_of(&self, switches: &Switches, rule: &Compiled<R>) -> Switched {
+        switches.of_rule(rule.name.as_str(), self.engine.store.now())
     }
 }
 
+/// A decision in words: a sentence, and a line for every quota.
+pub(crate) fn explained(decision: &Decision) -> String {
+    let lines = decision.verdicts().iter().map(|verdict| {
+        let (name, left, level) = (verdict.name(), verdict.remaining(), verdict.level().as_str());
+        let (capacity, quota) = (verdict.quota().capacity(), verdict.quota());
+        format!("\n- {name}: {left} of {capacity} left, {quota} (set by: {level})")
+    });
+    std::iter::once(decision.explain()).chain(lines).collect()
+}
+
+/// A reservation that can be settled.
+pub(crate) fn estimated(estimate: u64, id: &str, hold: Duration) -> Result<Reservation<'_>, InvalidInput> {
+    if estimate == 0 {
+        let expected = "at least 1: nothing cannot be settled";
+        return Err(InvalidInput::new(Field::Cost, "an estimate of 0", expected));
+    }
+    Reservation::hold(id, hold)
+}
+
 /// The rules that apply to one request.
-struct Applied<'r, R: ?Sized>(SmallVec<[AppliedRule<'r, R>; INLINE]>);
+struct Applied<'r, R: ?Sized> {
+    rules: SmallVec<[AppliedRule<'r, R>; INLINE]>,
+    cost: u64,
+}
 
 struct AppliedRule<'r, R: ?Sized> {
     rule: &'r Compiled<R>,
     subject: Cow<'r, str>,
     owner: Option<Owner<'r>>,
     /// What operators have set for the rule, if anything is set at all.
-    switch: Option<Switch>,
+    switch: Option<Switched>,
 }
 
 impl<R: ?Sized> AppliedRule<'_, R> {
@@ -458,7 +319,7 @@ impl<R: ?Sized> AppliedRule<'_, R> {
         let key = Key::new(name, self.subject.as_ref())?;
         let mut charge = Charge::new(key, quota).enforcement(self.rule.enforcement);
         if let Some(switch) = self.switch {
-            charge = switched(charge, switch);
+            charge = switched(charge, &switch, self.rule.mode_under(&switch));
         }
         if self.rule.per_request {
             Ok(charge.flat())
@@ -472,36 +333,21 @@ impl<R: ?Sized> AppliedRule<'_, R> {
 
 /// The charge as operators want it.
 #[cold]
-fn switched(charge: Charge<'_>, switch: Switch) -> Charge<'_> {
+fn switched<'c>(charge: Charge<'c>, switch: &Switched, mode: Mode) -> Charge<'c> {
     let in_ramp = switch.enforce_percent.is_none_or(|percent| charge.key().is_within(percent));
-    let enforcement = match switch.mode {
-        Some(Mode::Monitor) => Enforcement::Shadow,
-        _ if !in_ramp => Enforcement::Shadow,
-        Some(Mode::On) => Enforcement::Enforce,
-        _ => charge.enforced(),
-    };
+    let enforced = mode == Mode::On && in_ramp;
+    let enforcement = if enforced { Enforcement::Enforce } else { Enforcement::Shadow };
     charge.enforcement(enforcement).emergency(switch.emergency)
 }
 
-impl<R: ?Sized> Applied<'_, R> {
-    /// This process's share of the rules that count for themselves in an outage.
-    fn local_charges(&self, cost: u64) -> Result<Charges<'_>, InvalidInput> {
-        let mut charges = Charges::new();
-        for applied in self.0.iter().filter(|applied| applied.rule.on_outage == OnOutage::Local) {
-            for (name, quota) in &applied.rule.share {
-                charges.push(applied.charge(*name, quota, cost)?)?;
-            }
-        }
-        Ok(charges)
-    }
-
+impl<R: ?Sized> Demand for Applied<'_, R> {
     /// One charge for every quota of every rule.
     #[inline]
-    fn charges(&self, cost: u64) -> Result<Charges<'_>, InvalidInput> {
+    fn shared(&self) -> Result<Charges<'_>, InvalidInput> {
         let mut charges = Charges::new();
-        for applied in &self.0 {
+        for applied in &self.rules {
             for (name, quota) in &applied.rule.quotas {
-                let mut charge = applied.charge(*name, quota, cost)?;
+                let mut charge = applied.charge(*name, quota, self.cost)?;
                 if let Some(owner) = &applied.owner {
                     charge = charge.overridable(owner.scope(name.as_str())?);
                 }
@@ -509,6 +355,20 @@ impl<R: ?Sized> Applied<'_, R> {
             }
         }
         Ok(charges)
+    }
+
+    fn share(&self) -> Result<Charges<'_>, InvalidInput> {
+        let mut charges = Charges::new();
+        for applied in self.rules.iter().filter(|applied| applied.rule.on_outage == OnOutage::Local) {
+            for (name, quota) in &applied.rule.share {
+                charges.push(applied.charge(*name, quota, self.cost)?)?;
+            }
+        }
+        Ok(charges)
+    }
+
+    fn on_outage(&self) -> OnOutage {
+        self.rules.iter().map(|applied| applied.rule.on_outage).max().unwrap_or_default()
     }
 }
 
@@ -524,7 +384,7 @@ impl Owner<'_> {
 impl<R: ?Sized> fmt::Debug for Limiter<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules: Vec<&str> = self.rules.iter().map(|rule| rule.name.as_str()).collect();
-        f.debug_struct("Limiter").field("store", &self.store).field("rules", &rules).finish()
+        f.debug_struct("Limiter").field("store", &self.engine.store).field("rules", &rules).finish()
     }
 }
 

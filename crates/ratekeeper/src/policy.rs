@@ -32,20 +32,31 @@
 //! says it to editors.
 
 mod address;
+mod apply;
+mod book;
+mod compile;
 mod document;
 mod expression;
+mod limiter;
+mod penalty;
 mod problem;
 mod request;
+pub mod source;
 mod spec;
+mod status;
 mod syntax;
 mod template;
 
 pub use address::{Addresses, ProxyHeader};
+pub use apply::Ask;
+pub use book::{Policies, PoliciesBuilder, SERVICES_MAX};
+pub use compile::{CompileOptions, KeyFunction, Policy};
 pub use document::{BYTES_MAX, DEPTH_MAX, Entry, Format, NODES_MAX, Node, Place, Value};
 pub use expression::{
     COST_MAX, Condition, Cost, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EvaluationError, Paths, Requires,
     STEPS_MAX,
 };
+pub use limiter::{Matched, PolicyLimiter, ServiceLimiter};
 pub use problem::{PROBLEMS_MAX, Problem, Problems};
 pub use request::{Body, Client, Facts, Needs, Request, RequestFacts, Scalar};
 pub use spec::{
@@ -53,5 +64,6 @@ pub use spec::{
     ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicySpec,
     RULES_MAX, RuleSpec, Scope, StoreUrl, Text,
 };
+pub use status::{RuleStatus, ServiceStatus, SourceStatus};
 pub use syntax::SyntaxError;
 pub use template::{KeyHashing, SUBJECT_PLAIN_BYTES_MAX, Subject, TEMPLATE_BYTES_MAX, Template};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::control::{Mode, Switched};
 use ratekeeper_core::{Enforcement, Field, InvalidInput, Name, Quota, Quotas};
 
 /// From a request to the key it counts under; `None`: the rule does not apply.
@@ -192,8 +193,17 @@ pub(super) struct Compiled<R: ?Sized> {
     pub(super) per_request: bool,
 }
 
+impl<R: ?Sized> Compiled<R> {
+    /// Its mode as operators have switched it.
+    #[cold]
+    pub(super) fn mode_under(&self, switch: &Switched) -> Mode {
+        let watches = self.enforcement == Enforcement::Shadow;
+        switch.mode(watches.then_some(Mode::Monitor), Mode::On)
+    }
+}
+
 /// One of `instances` equal shares of a quota, at least one unit.
-fn share_of(quota: Quota, instances: u32) -> Result<Quota, InvalidInput> {
+pub(crate) fn share_of(quota: Quota, instances: u32) -> Result<Quota, InvalidInput> {
     quota.overridden(u64::from(quota.limit() / instances).max(1), None)
 }
 

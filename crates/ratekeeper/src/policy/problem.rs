@@ -107,6 +107,11 @@ impl Problems {
         self.found.iter()
     }
 
+    /// The problems themselves, for warnings.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = Problem> {
+        self.found.into_iter()
+    }
+
     /// How many there are in all.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -1,8 +1,7 @@
-//! A policy as it was written, checked as far as it can be without parsing
-//! expressions and templates.
+//! A policy as it was written, checked as far as it can be rule by rule.
 //!
-//! Texts that are understood later keep their place ([`Text`]), so that what is
-//! wrong with them can be told as precisely as what is noticed here.
+//! Texts that are compiled later keep their place ([`Text`]), so that what only
+//! shows then can be told as precisely as what is noticed here.
 
 mod exceptions;
 mod limits;
@@ -21,6 +20,7 @@ use std::time::Duration;
 use ratekeeper_core::Quota;
 
 pub use self::network::Network;
+use super::address::ProxyHeader;
 use super::document::{Format, Node, Place};
 use super::problem::Problems;
 use crate::control::Mode;
@@ -56,6 +56,8 @@ pub struct PolicySpec {
     pub on_outage: OnOutage,
     /// Whose word is taken for the client's address.
     pub trusted_proxies: Vec<Network>,
+    /// The header in which they give it.
+    pub proxy_header: ProxyHeader,
     /// How many bits of an IPv6 address tell clients apart.
     pub ipv6_prefix: u8,
     /// Whether keys are hashed before they leave the process.

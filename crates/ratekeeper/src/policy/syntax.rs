@@ -36,6 +36,12 @@ impl SyntaxError {
         Self { line, column, got: got.into(), expected: expected.into() }
     }
 
+    /// What was found, and where in the text.
+    pub(super) fn got_where(&self) -> String {
+        let line = if self.line > 1 { format!("line {}, ", self.line) } else { String::new() };
+        format!("{} ({line}character {})", self.got, self.column)
+    }
+
     /// An error about a word that is none of `known`, with the one that was
     /// probably meant.
     pub(super) fn unknown(text: &str, offset: usize, word: &str, known: &[&str]) -> Self {

@@ -43,11 +43,27 @@ pub const TEMPLATE_BYTES_MAX: usize = 512;
 /// the beginning and a digest.
 pub const SUBJECT_PLAIN_BYTES_MAX: usize = 200;
 
+/// The longest name of a plan, an organisation or a project, in bytes.
+const PLAIN_BYTES_MAX: usize = 512;
+
 /// What a limit counts under. At most [`SUBJECT_PLAIN_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(String);
 
 impl Subject {
+    /// The subject of a key that a program made itself; `None` if it is empty.
+    pub(super) fn of_caller(key: &str, hashing: Option<&KeyHashing>) -> Option<Self> {
+        let mut subject = Self::default();
+        let mut writer = Writer::new(&mut subject.0);
+        match hashing {
+            _ if key.is_empty() => return None,
+            Some(hashing) => writer.push(hashing.digest_of(key).as_str()),
+            None => writer.push(key),
+        }
+        writer.finish("");
+        Some(subject)
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -151,6 +167,29 @@ impl Template {
         let mut subject = Subject::default();
         self.write(&mut subject.0, |index, _| Some(Scalar::from(values.get(index)?.as_ref())))?;
         Some(subject)
+    }
+
+    /// What a request has at the places of the values, as it is: for names that
+    /// are compared or looked up, not for keys.
+    pub(super) fn resolve_plain(&self, request: &Request<'_>) -> Option<String> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => text.push_str(literal),
+                Part::Value(fact) => match request.find(fact)? {
+                    Scalar::Text(value) if value.is_empty() => return None,
+                    Scalar::Text(value) => text.push_str(&value),
+                    Scalar::Bool(truth) => text.push_str(if truth { "true" } else { "false" }),
+                    Scalar::Integer(whole) => text.push_str(NumberText::of(&whole).as_str()),
+                    Scalar::Large(whole) => text.push_str(NumberText::of(&whole).as_str()),
+                    Scalar::Float(float) => text.push_str(NumberText::of(&float).as_str()),
+                },
+            }
+            if text.len() > PLAIN_BYTES_MAX {
+                return None;
+            }
+        }
+        Some(text)
     }
 
     /// The text it was read from.

@@ -1,6 +1,6 @@
 //! The policies under `examples/policies`, and those in the documentation.
 
-use ratekeeper::policy::{Format, PolicySpec};
+use ratekeeper::policy::{CompileOptions, Format, Policy, PolicySpec};
 
 #[test]
 fn every_example_is_a_policy() {
@@ -9,6 +9,8 @@ fn every_example_is_a_policy() {
     for path in examples {
         let spec = crate::read(&path).unwrap_or_else(|problems| panic!("{problems}"));
         assert!(!spec.rules.is_empty());
+        let policy = crate::compile(&path).unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(policy.warnings(), [], "{}", path.display());
         // `layered.toml` is the policy of the service `layered`.
         assert_eq!(path.file_stem().unwrap().to_str(), Some(spec.service.as_str()), "{}", path.display());
     }
@@ -32,7 +34,8 @@ fn every_policy_in_the_documentation_is_one() {
                 Format::Yaml | Format::Json => block.to_owned(),
             };
             let spec = PolicySpec::read("docs/policies.md", format, policy.as_bytes());
-            spec.unwrap_or_else(|problems| panic!("{problems}\nin\n{policy}"));
+            let compiled = spec.and_then(|spec| Policy::compile(&spec, "docs", &CompileOptions::default()));
+            compiled.unwrap_or_else(|problems| panic!("{problems}\nin\n{policy}"));
             count += 1;
         }
     }

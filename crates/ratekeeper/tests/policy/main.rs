@@ -11,7 +11,7 @@ mod wrong;
 
 use std::path::{Path, PathBuf};
 
-use ratekeeper::policy::{Format, PolicySpec, Problems};
+use ratekeeper::policy::{CompileOptions, Format, Policy, PolicySpec, Problems};
 
 /// The root of the repository.
 fn root() -> PathBuf {
@@ -35,6 +35,11 @@ fn name(path: &Path) -> &str {
 fn read(path: &Path) -> Result<PolicySpec, Problems> {
     let document = std::fs::read(path).unwrap();
     PolicySpec::read(name(path), Format::of_path(path).unwrap(), &document)
+}
+
+/// Reads and compiles.
+fn compile(path: &Path) -> Result<Policy, Problems> {
+    Policy::compile(&read(path)?, name(path), &CompileOptions::default())
 }
 
 /// A policy in TOML.

@@ -15,7 +15,7 @@ fn every_mistake_is_told_as_it_always_was() {
     assert!(policies.len() >= 45, "{} mistakes are not enough", policies.len());
     let mut failures = String::new();
     for path in policies {
-        let problems = match crate::read(&path) {
+        let problems = match crate::compile(&path) {
             Ok(_) => "nothing is wrong\n".to_owned(),
             Err(problems) => format!("{problems}\n"),
         };
@@ -46,7 +46,7 @@ fn no_message_stands_without_its_document() {
 #[test]
 fn messages_repeat_no_password() {
     for path in crate::policies(FOLDER) {
-        let problems = crate::read(&path).unwrap_err().to_string();
+        let problems = crate::compile(&path).unwrap_err().to_string();
         assert!(!problems.contains("secret"), "{problems}");
     }
 }

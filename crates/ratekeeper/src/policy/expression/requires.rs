@@ -44,6 +44,20 @@ impl Paths {
     }
 }
 
+impl Paths {
+    /// The paths that are in both.
+    fn and(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Paths::Is(is), all) | (all, Paths::Is(is)) => all.contain(is).then(|| Paths::Is(is.clone())),
+            (Paths::StartsWith(a), Paths::StartsWith(b)) => {
+                let longer = if a.len() > b.len() { a } else { b };
+                let both = longer.starts_with(a.as_ref()) && longer.starts_with(b.as_ref());
+                both.then(|| Paths::StartsWith(longer.clone()))
+            }
+        }
+    }
+}
+
 impl Requires {
     /// Whether the condition is certainly false for that request.
     #[must_use]
@@ -98,15 +112,22 @@ impl Requires {
         requires
     }
 
-    /// Both hold, so either list will do: the one that says more.
+    /// Both hold, so only what is in both lists will do.
     fn and(self, other: Self) -> Self {
         Self {
-            methods: closer(self.methods, other.methods, Vec::len),
-            routes: closer(self.routes, other.routes, Vec::len),
-            paths: closer(self.paths, other.paths, |paths| {
-                (paths.iter().any(|path| matches!(path, Paths::StartsWith(_))), paths.len())
-            }),
+            methods: in_both(self.methods, other.methods, |a, b| (a == b).then(|| a.clone())),
+            routes: in_both(self.routes, other.routes, |a, b| (a == b).then(|| a.clone())),
+            paths: in_both(self.paths, other.paths, Paths::and),
         }
+    }
+
+    /// Whether no request at all can meet them.
+    #[must_use]
+    pub fn is_impossible(&self) -> bool {
+        let none = |list: Option<usize>| list == Some(0);
+        none(self.methods.as_ref().map(Vec::len))
+            || none(self.routes.as_ref().map(Vec::len))
+            || none(self.paths.as_ref().map(Vec::len))
     }
 
     /// One of them holds, so only both lists together will do.
@@ -119,9 +140,9 @@ impl Requires {
     }
 }
 
-fn closer<T, W: Ord>(a: Option<T>, b: Option<T>, width: impl Fn(&T) -> W) -> Option<T> {
+fn in_both<T>(a: Option<Vec<T>>, b: Option<Vec<T>>, and: impl Fn(&T, &T) -> Option<T>) -> Option<Vec<T>> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if width(&b) < width(&a) { b } else { a }),
+        (Some(a), Some(b)) => Some(a.iter().flat_map(|a| b.iter().filter_map(|b| and(a, b))).collect()),
         (a, b) => a.or(b),
     }
 }

@@ -12,8 +12,7 @@ use crate::policy::problem::quoted;
 
 impl Reader {
     pub(super) fn plans(&mut self, fields: &Fields<'_>, counting: Counting) -> Option<PlansSpec> {
-        let template =
-            fields.get("plan").and_then(|at| self.later(&at, "a template such as \"{identity.plan}\""));
+        let template = fields.get("plan").and_then(|at| self.template(&at));
         let Some(at) = fields.get("plans") else {
             if let Some(template) = template {
                 self.report_text(

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::control::Mode;
 use crate::limiter::OnOutage;
+use crate::policy::address::ProxyHeader;
 use crate::policy::document::{Node, Value};
 use crate::policy::problem::{Problems, quoted};
 
@@ -25,6 +26,7 @@ pub(super) static POLICY: Shape = Shape {
         "store",
         "on_outage",
         "trusted_proxies",
+        "proxy_header",
         "ipv6_prefix",
         "hash_keys",
         "rules",
@@ -44,6 +46,7 @@ static SERVICE_DOCUMENT: Shape = Shape {
         "store",
         "on_outage",
         "trusted_proxies",
+        "proxy_header",
         "ipv6_prefix",
         "hash_keys",
         "rules",
@@ -55,6 +58,9 @@ pub(super) const MODES: [(&str, Mode); 3] =
     [("on", Mode::On), ("monitor", Mode::Monitor), ("off", Mode::Off)];
 pub(super) const OUTAGES: [(&str, OnOutage); 3] =
     [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
+
+const PROXY_HEADERS: [(&str, ProxyHeader); 2] =
+    [("x-forwarded-for", ProxyHeader::XForwardedFor), ("forwarded", ProxyHeader::Forwarded)];
 
 /// The schemes of the stores there are.
 const SCHEMES: [&str; 3] = ["redis", "rediss", "redis+unix"];
@@ -82,7 +88,7 @@ impl Reader {
         }
         let field = if of_service { "_id" } else { "service" };
         let service = self.required(at, &fields, field, "the name of the service");
-        let service = service.and_then(|at| self.name(&at));
+        let service = service.and_then(|at| self.service_name(&at));
         let mut rules = Vec::new();
         if of_service {
             rules.extend(self.general(at, &fields));
@@ -93,6 +99,10 @@ impl Reader {
             store: fields.get("store").and_then(|at| self.store(&at)),
             on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OUTAGES)).unwrap_or_default(),
             trusted_proxies: fields.get("trusted_proxies").map_or_else(Vec::new, |at| self.proxies(&at)),
+            proxy_header: fields
+                .get("proxy_header")
+                .and_then(|at| self.word(&at, &PROXY_HEADERS))
+                .unwrap_or_default(),
             ipv6_prefix: fields
                 .get("ipv6_prefix")
                 .and_then(|at| self.whole(&at, 1, 128))
@@ -102,6 +112,14 @@ impl Reader {
             // Last, because a wrong name must not hide what else is wrong.
             service: service?.to_owned(),
         })
+    }
+
+    fn service_name<'a>(&mut self, at: &Cursor<'a>) -> Option<&'a str> {
+        let name = self.name(at)?;
+        if name.contains('/') {
+            self.wrong(at, "a name without `/`, which separates a service from its rules in the store");
+        }
+        Some(name)
     }
 
     /// A password may be in it, so nothing of it is repeated but its scheme.

@@ -14,6 +14,8 @@ use super::Text;
 use super::shape::{Shape, did_you_mean};
 use crate::policy::document::{Entry, Node, Place, Value};
 use crate::policy::problem::{Problem, Problems, meant, one_of, quoted, shown};
+use crate::policy::syntax::SyntaxError;
+use crate::policy::template::Template;
 
 /// A node, and the way to it.
 #[derive(Clone, Copy)]
@@ -212,9 +214,23 @@ impl Reader {
         }
     }
 
-    /// A text that is understood later, with its place.
-    pub(super) fn later(&mut self, at: &Cursor<'_>, expected: &str) -> Option<Text> {
-        self.text(at, expected).map(|text| at.with_text(text))
+    /// A text in a language of its own, with its place. It is kept as text, and
+    /// parsed only to tell what is wrong with it together with everything else.
+    pub(super) fn parsed<T>(
+        &mut self,
+        at: &Cursor<'_>,
+        expected: &str,
+        parse: impl Fn(&str) -> Result<T, SyntaxError>,
+    ) -> Option<Text> {
+        let text = self.text(at, expected)?;
+        if let Err(error) = parse(text) {
+            self.report(at, error.got_where(), &error.expected);
+        }
+        Some(at.with_text(text))
+    }
+
+    pub(super) fn template(&mut self, at: &Cursor<'_>) -> Option<Text> {
+        self.parsed(at, "a template such as \"user:{identity.user}\"", Template::parse)
     }
 
     pub(super) fn flag(&mut self, at: &Cursor<'_>) -> Option<bool> {

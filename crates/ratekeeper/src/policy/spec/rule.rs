@@ -15,6 +15,7 @@ use super::{
 };
 use crate::control::ALL_RULES;
 use crate::policy::document::Value;
+use crate::policy::expression::{Condition, Cost};
 
 pub(super) static RULE: Shape = Shape {
     what: "a rule",
@@ -61,7 +62,6 @@ static OVERRIDES: Shape = Shape {
 
 const SCOPES: [(&str, Scope); 2] = [("shared", Scope::Shared), ("process", Scope::Process)];
 
-const A_TEMPLATE: &str = "a template such as \"user:{identity.user}\"";
 const AN_EXPRESSION: &str = "an expression such as \"method == 'POST'\"";
 
 impl Reader {
@@ -82,7 +82,7 @@ impl Reader {
         });
         let scope = fields.get("scope").and_then(|at| self.word(&at, &SCOPES)).unwrap_or_default();
         let rule = RuleSpec {
-            when: fields.get("when").and_then(|at| self.later(&at, AN_EXPRESSION)),
+            when: fields.get("when").and_then(|at| self.parsed(&at, AN_EXPRESSION, Condition::parse)),
             fallback: fields.get("fallback").and_then(|at| self.fallback(&at)),
             plans,
             custom,
@@ -167,7 +167,7 @@ impl Reader {
         let mut known = HashSet::new();
         let mut templates = Vec::with_capacity(items.len());
         for item in &items {
-            let Some(template) = self.later(item, A_TEMPLATE) else { continue };
+            let Some(template) = self.template(item) else { continue };
             if !known.insert(template.text.clone()) {
                 self.wrong(item, "each template once: the first that resolves is taken");
             }
@@ -195,9 +195,9 @@ impl Reader {
             self.report(&flat, "`per_request` beside `cost`", "one of them");
         }
         let cost = match cost.node.value {
-            Value::Text(_) => {
-                self.later(&cost, "an expression such as \"size(body.items)\"").map(CostSpec::Expression)
-            }
+            Value::Text(_) => self
+                .parsed(&cost, "an expression such as \"size(body.items)\"", Cost::parse)
+                .map(CostSpec::Expression),
             Value::Integer(_) | Value::Float(_) => self.whole(&cost, 1, LIMIT_MAX).map(CostSpec::Units),
             _ => {
                 self.wrong(&cost, format!("a whole number from 1 to {LIMIT_MAX}, or an expression"));
@@ -218,7 +218,7 @@ impl Reader {
             Value::Bool(true) => defaults(),
             Value::Table(_) => {
                 let fields = self.fields(at, &OVERRIDES)?;
-                let mut template = |field: &str| fields.get(field).and_then(|at| self.later(&at, A_TEMPLATE));
+                let mut template = |field: &str| fields.get(field).and_then(|at| self.template(&at));
                 let (endpoint, organisation) = (template("endpoint"), template("organisation"));
                 let (project, defaults) = (template("project"), defaults());
                 OverridesSpec {
@@ -282,7 +282,7 @@ impl RuleSpec {
     }
 
     /// What its counters are called: `rule`, or `rule.quota`; each name once.
-    pub(super) fn counter_names(&self) -> impl Iterator<Item = String> {
+    pub(in crate::policy) fn counter_names(&self) -> impl Iterator<Item = String> {
         let plans = self.plans.iter().flat_map(|plans| plans.limits.values());
         let all = std::iter::once(&self.limits).chain(plans).chain(self.custom.values());
         let quotas = all.flat_map(|limits| match limits {

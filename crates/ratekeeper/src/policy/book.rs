@@ -1,0 +1,315 @@
+//! The policies in force, one for each service, and what became of the others.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwapOption;
+use ratekeeper_core::{Field, InvalidInput};
+
+use super::compile::{CompileOptions, KeyFunction, Policy};
+use super::document::Place;
+use super::problem::{Problem, Problems};
+use super::spec::PolicySpec;
+use super::status::{ServiceStatus, SourceStatus};
+use super::template::KeyHashing;
+use crate::control::Mode;
+
+/// How many services a process can have policies for.
+pub const SERVICES_MAX: usize = 10_000;
+
+/// The policies in force. Clones are the same book.
+///
+/// Sources put policies in; whoever asks finds one policy, whole, for each
+/// request. A document that is wrong is refused whole: it is logged once,
+/// counted, shown in the status, and the last good policy stays.
+///
+/// ```
+/// use ratekeeper::policy::{Format, Policies, PolicySpec};
+///
+/// let policies = Policies::builder().build()?;
+/// let document = br#"{"service": "search", "rules": [{"name": "all", "keys": "all", "quota": "100/s"}]}"#;
+/// policies.install("search.json", PolicySpec::read("search.json", Format::Json, document), None)?;
+/// assert!(policies.status_of("search").unwrap().in_force);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Policies(Arc<Book>);
+
+struct Book {
+    options: CompileOptions,
+    services: RwLock<BTreeMap<String, Arc<Service>>>,
+    sources: Mutex<BTreeMap<String, SourceStatus>>,
+}
+
+/// One service, whose policy may come and go.
+pub(super) struct Service {
+    name: String,
+    current: ArcSwapOption<Policy>,
+    history: Mutex<History>,
+}
+
+#[derive(Default)]
+struct History {
+    source: Option<String>,
+    since: Option<SystemTime>,
+    installed: u64,
+    refused: u64,
+    last_refusal: Option<String>,
+}
+
+/// Collects what a program adds to its policies.
+#[derive(Debug, Default)]
+pub struct PoliciesBuilder {
+    options: CompileOptions,
+    mode: Option<Option<Mode>>,
+}
+
+impl PoliciesBuilder {
+    /// How many processes share the limits. While the store is away, rules with
+    /// `on_outage = "local"` give this process that fraction of their quotas.
+    #[must_use]
+    pub fn instances(mut self, instances: NonZeroU32) -> Self {
+        self.options.instances = instances;
+        self
+    }
+
+    /// How keys are hashed where a policy says `hash_keys`: with a secret, if
+    /// they could be guessed.
+    #[must_use]
+    pub fn hashing(mut self, hashing: KeyHashing) -> Self {
+        self.options.hashing = hashing;
+        self
+    }
+
+    /// The mode of all services, instead of what the environment says
+    /// (`RATE_LIMIT_MODE`); `None` leaves it to the policies.
+    #[must_use]
+    pub fn mode(mut self, mode: Option<Mode>) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Finds the key of the rule of that name, which has `caller_key`.
+    #[must_use]
+    pub fn key_function(mut self, rule: impl Into<String>, function: KeyFunction) -> Self {
+        self.options.key_functions.insert(rule.into(), function);
+        self
+    }
+
+    /// The book, still empty.
+    ///
+    /// # Errors
+    /// If `RATE_LIMIT_MODE` is set to something that is no mode.
+    pub fn build(mut self) -> Result<Policies, InvalidInput> {
+        self.options.mode = match self.mode {
+            Some(mode) => mode,
+            None => Mode::from_environment()?,
+        };
+        Ok(Policies(Arc::new(Book {
+            options: self.options,
+            services: RwLock::default(),
+            sources: Mutex::default(),
+        })))
+    }
+}
+
+impl Policies {
+    /// Sets up a book.
+    #[must_use]
+    pub fn builder() -> PoliciesBuilder {
+        PoliciesBuilder::default()
+    }
+
+    /// Puts what was read from `source` into force, whole; or refuses it whole.
+    /// `service` is whose document it is, if that is known even of a wrong one.
+    ///
+    /// # Errors
+    /// What is wrong with it. The last good policy stays.
+    pub fn install(
+        &self,
+        source: &str,
+        read: Result<PolicySpec, Problems>,
+        service: Option<&str>,
+    ) -> Result<(), Problems> {
+        let name = read.as_ref().map(|spec| spec.service.clone()).ok();
+        let name = name.as_deref().or(service);
+        let service = name.map(|name| self.entry(name)).transpose();
+        let service = service.map_err(|error| beyond_bounds(source, &error))?;
+        let before = service.as_ref().and_then(|service| service.current.load_full());
+        let compiled =
+            read.and_then(|spec| Policy::compile_after(&spec, source, &self.0.options, before.as_deref()));
+        match (compiled, service) {
+            (Ok(policy), Some(service)) => {
+                service.install(source, policy);
+                Ok(())
+            }
+            (Ok(_), None) => Ok(()),
+            (Err(problems), service) => {
+                match service {
+                    Some(service) => service.refuse(source, &problems),
+                    None => tracing::warn!(source, %problems, "a policy was refused"),
+                }
+                Err(problems)
+            }
+        }
+    }
+
+    /// Takes the policy of a service away, because its document is gone: the
+    /// service is not limited any more.
+    pub fn withdraw(&self, source: &str, service: &str) {
+        let Some(service) = self.find(service) else { return };
+        if service.current.swap(None).is_some() {
+            let mut history = service.history();
+            (history.source, history.since) = (None, None);
+            tracing::warn!(source, service = service.name, "the policy is gone; nothing is limited");
+        }
+    }
+
+    /// Notes that a source cannot be reached. What it gave before stays.
+    pub fn source_failed(&self, source: &str, reason: &str) {
+        let mut sources = self.sources();
+        let status = sources.entry(source.to_owned()).or_default();
+        source.clone_into(&mut status.source);
+        status.failures += 1;
+        if status.failure.as_deref() != Some(reason) {
+            tracing::warn!(source, reason, "policies cannot be read; those in force stay");
+            status.failure = Some(reason.to_owned());
+        }
+    }
+
+    /// Notes that a source answers.
+    pub fn source_answered(&self, source: &str) {
+        let mut sources = self.sources();
+        let status = sources.entry(source.to_owned()).or_default();
+        source.clone_into(&mut status.source);
+        if status.failure.take().is_some() {
+            tracing::info!(source, "policies can be read again");
+        }
+    }
+
+    /// The policy of a service, if one is in force.
+    #[must_use]
+    pub fn policy(&self, service: &str) -> Option<Arc<Policy>> {
+        self.find(service)?.current.load_full()
+    }
+
+    /// How the policies are doing, by service.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServiceStatus> {
+        self.services().values().map(|service| service.status()).collect()
+    }
+
+    /// How the policy of one service is doing.
+    #[must_use]
+    pub fn status_of(&self, service: &str) -> Option<ServiceStatus> {
+        self.find(service).map(|service| service.status())
+    }
+
+    /// How the sources are doing.
+    #[must_use]
+    pub fn sources_status(&self) -> Vec<SourceStatus> {
+        self.sources().values().cloned().collect()
+    }
+
+    /// The service of that name, whether it has a policy yet or not.
+    pub(super) fn entry(&self, name: &str) -> Result<Arc<Service>, InvalidInput> {
+        if let Some(known) = self.find(name) {
+            return Ok(known);
+        }
+        let mut services = self.0.services.write().unwrap_or_else(PoisonError::into_inner);
+        if services.len() >= SERVICES_MAX && !services.contains_key(name) {
+            let expected = format!("at most {SERVICES_MAX} services");
+            return Err(InvalidInput::new(Field::Name, format!("one more: `{name}`"), expected));
+        }
+        let new = || Arc::new(Service::new(name));
+        Ok(Arc::clone(services.entry(name.to_owned()).or_insert_with(new)))
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Service>> {
+        self.services().get(name).cloned()
+    }
+
+    fn services(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Service>>> {
+        self.0.services.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, SourceStatus>> {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn beyond_bounds(source: &str, error: &InvalidInput) -> Problems {
+    Problems::of(source, [Problem::new(Place::UNKNOWN, "", &error.got, &error.expected)])
+}
+
+impl Service {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), current: ArcSwapOption::empty(), history: Mutex::default() }
+    }
+
+    /// The policy in force, held for as long as one request needs it.
+    #[inline]
+    pub(super) fn current(&self) -> arc_swap::Guard<Option<Arc<Policy>>> {
+        self.current.load()
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn install(&self, source: &str, policy: Policy) {
+        let mut history = self.history();
+        for warning in policy.warnings() {
+            tracing::warn!(source, service = self.name, %warning, "a policy has something that is hardly meant");
+        }
+        tracing::info!(source, service = self.name, rules = policy.rules.len(), "a policy is in force");
+        self.current.store(Some(Arc::new(policy)));
+        history.installed += 1;
+        history.last_refusal = None;
+        (history.source, history.since) = (Some(source.to_owned()), Some(SystemTime::now()));
+    }
+
+    fn refuse(&self, source: &str, problems: &Problems) {
+        let mut history = self.history();
+        history.refused += 1;
+        let reason = problems.to_string();
+        // The same document read again is no news.
+        if history.last_refusal.as_ref() != Some(&reason) {
+            let stays = self.current.load().is_some();
+            tracing::warn!(source, service = self.name, stays, %reason, "a policy was refused");
+            history.last_refusal = Some(reason);
+        }
+    }
+
+    fn status(&self) -> ServiceStatus {
+        let policy = self.current.load_full();
+        let rules = policy.iter().flat_map(|policy| policy.rules.iter());
+        let history = self.history();
+        ServiceStatus {
+            service: self.name.clone(),
+            in_force: policy.is_some(),
+            source: history.source.clone(),
+            since: history.since,
+            installed: history.installed,
+            refused: history.refused,
+            last_refusal: history.last_refusal.clone(),
+            warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
+            rules: rules.map(|rule| rule.counters.status(rule.name.label(), rule.mode)).collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.services().keys()).finish()
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,86 @@
+//! What only shows when the rules are seen together.
+
+use ratekeeper_core::{CHARGES_MAX, Name, Quota};
+
+use super::{Compiler, LimitSets, Rule};
+use crate::policy::spec::RuleSpec;
+
+impl Compiler<'_> {
+    pub(super) fn conflicts(&mut self, rules: &[Rule], limits: &LimitSets) {
+        self.too_many_at_once(rules, limits);
+        for (spec, rule) in self.spec.rules.iter().zip(rules) {
+            let never =
+                rule.when.as_ref().filter(|when| when.requires().is_impossible() || when.as_str() == "false");
+            if let (Some(_), Some(when)) = (never, &spec.when) {
+                self.warn(
+                    when.at,
+                    &when.path,
+                    "a condition that no request meets",
+                    "one that some request meets",
+                );
+            }
+        }
+        self.outdone(rules, limits);
+    }
+
+    /// Rules without a condition all apply to one request.
+    fn too_many_at_once(&mut self, rules: &[Rule], limits: &LimitSets) {
+        let mut charges = 0;
+        for (spec, rule) in self.spec.rules.iter().zip(rules).filter(|(_, rule)| rule.when.is_none()) {
+            let plans = rule.plans.iter().flat_map(|plans| plans.by_name.values());
+            let sets = plans.chain(rule.exact.values()).chain([&rule.limits]).copied();
+            charges += limits.most_charges(sets) + usize::from(rule.penalty.is_some());
+            if charges > CHARGES_MAX {
+                let got = format!("{charges} quotas that one request counts against, up to this rule");
+                self.wrong(&spec.name, got, format!("at most {CHARGES_MAX}; give rules a `when`"));
+                return;
+            }
+        }
+    }
+
+    /// Quotas that can never be the strictest, because another rule allows less
+    /// of the same to the same.
+    fn outdone(&mut self, rules: &[Rule], limits: &LimitSets) {
+        for (at, (spec, rule)) in self.spec.rules.iter().zip(rules).enumerate() {
+            let others = self.spec.rules.iter().zip(rules).enumerate().filter(|(other, _)| *other != at);
+            let alike = others.filter(|(_, (other, _))| counts_the_same(spec, other));
+            let mut pairs = alike.flat_map(|(other_at, (other, other_rule))| {
+                let (own, theirs) = (&limits.get(rule.limits).quotas, &limits.get(other_rule.limits).quotas);
+                let pairs = own.iter().flat_map(|own| theirs.iter().map(move |theirs| (own, theirs)));
+                pairs.map(move |(own, theirs)| (own, theirs, other, at > other_at))
+            });
+            let found = pairs.find(|(own, theirs, _, later)| never_stricter(own, theirs, *later));
+            if let Some(((name, quota), (_, stricter), other, _)) = found {
+                let got = format!("{name} ({quota}), which never decides");
+                let because = format!(
+                    "less than {stricter}, which rule `{}` allows under the same key and condition",
+                    other.name.text
+                );
+                self.warn(spec.name.at, &spec.name.path, got, because);
+            }
+        }
+    }
+}
+
+fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {
+    let plain = |rule: &RuleSpec| rule.plans.is_none() && rule.custom.is_empty() && rule.overrides.is_none();
+    let reach = |rule: &RuleSpec| (rule.mode, rule.enforce_percent, rule.scope);
+    plain(a)
+        && plain(b)
+        && a.when == b.when
+        && a.keys == b.keys
+        && a.cost == b.cost
+        && a.fallback == b.fallback
+        && (&a.unlimited, &a.allow) == (&b.unlimited, &b.allow)
+        && reach(a) == reach(b)
+}
+
+fn never_stricter((_, own): &(Name, Quota), (_, other): &(Name, Quota), later: bool) -> bool {
+    let same = own.algorithm() == other.algorithm()
+        && own.window_micros() == other.window_micros()
+        && own.calendar_window() == other.calendar_window();
+    // Of two that are equal, the later one is too many.
+    same && (own.limit(), own.capacity()) >= (other.limit(), other.capacity())
+        && own.capacity() >= other.capacity()
+        && (own != other || later)
+}

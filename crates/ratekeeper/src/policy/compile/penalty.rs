@@ -1,0 +1,86 @@
+//! Penalties as counters: how often a key was denied lately, how often it was
+//! penalised, and a gate that stays shut for as long as the penalty lasts.
+//!
+//! All of them are ordinary quotas, so every store keeps them as exactly and
+//! forgets them as surely as any other.
+
+use std::time::Duration;
+
+use ratekeeper_core::{Algorithm, InvalidInput, Name, Quota, WINDOW_MILLIS_MAX};
+
+use crate::policy::spec::PenaltySpec;
+
+/// Names of the counters within their rule, which no quota may have.
+pub(in crate::policy) const NAMES: [&str; 3] = ["penalty", "strikes", "offences"];
+
+/// What happens to a key that is denied again and again.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct Penalty {
+    /// Denials, in a window that begins with the first.
+    pub(in crate::policy) strikes: (Name, Quota),
+    /// A window with one unit: taken while the penalty lasts.
+    pub(in crate::policy) gate: (Name, Quota),
+    /// Penalties so far; for each `max` without one, one is forgotten.
+    pub(in crate::policy) offences: Option<(Name, Quota)>,
+    /// The gate for the first penalty, the second, and so on; the last for all others.
+    pub(in crate::policy) sentences: Vec<Quota>,
+}
+
+impl Penalty {
+    pub(super) fn new(rule: Name, spec: &PenaltySpec) -> Result<Self, InvalidInput> {
+        let [gate, strikes, offences] = NAMES.map(|name| Name::joined(rule, name));
+        let window = |limit, window| Quota::new(Algorithm::FixedWindow, limit, window);
+        let sentences = durations(spec).into_iter().map(|duration| window(1, duration));
+        let sentences = sentences.collect::<Result<Vec<_>, _>>()?;
+        let steps = sentences.len() as u32;
+        let forgotten_in = (spec.max * steps).min(Duration::from_millis(WINDOW_MILLIS_MAX));
+        let offences = match steps {
+            1 => None,
+            _ => Some((offences?, Quota::token_bucket(steps.into(), forgotten_in)?)),
+        };
+        Ok(Self {
+            strikes: (strikes?, window(spec.denials.into(), spec.within)?),
+            // A window keeps its end when its length changes, so the longest reads them all.
+            gate: (gate?, window(1, spec.max)?),
+            offences,
+            sentences,
+        })
+    }
+}
+
+/// How long each penalty is, up to the longest.
+fn durations(spec: &PenaltySpec) -> Vec<Duration> {
+    let mut durations = vec![spec.duration.min(spec.max)];
+    while spec.escalate > 1
+        && let Some(last) = durations.last().filter(|last| **last < spec.max)
+    {
+        durations.push(last.saturating_mul(spec.escalate).min(spec.max));
+    }
+    durations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn penalties_grow_to_the_longest() {
+        let spec = |escalate, max| PenaltySpec {
+            denials: 3,
+            within: Duration::from_secs(60),
+            duration: Duration::from_secs(10),
+            escalate,
+            max: Duration::from_secs(max),
+        };
+        let seconds = |escalate, max| {
+            let durations = durations(&spec(escalate, max));
+            durations.iter().map(Duration::as_secs).collect::<Vec<_>>()
+        };
+        assert_eq!(seconds(2, 75), [10, 20, 40, 75]);
+        assert_eq!(seconds(1, 10), [10]);
+        assert_eq!(seconds(100, 10), [10]);
+        let longest = spec(2, WINDOW_MILLIS_MAX / 1_000);
+        let penalty = Penalty::new(Name::new("penal").unwrap(), &longest).unwrap();
+        assert_eq!(penalty.offences.unwrap().1.limit() as usize, penalty.sentences.len());
+    }
+}

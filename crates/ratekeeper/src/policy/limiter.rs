@@ -1,0 +1,339 @@
+//! The policy of a service and a store, joined: the thing a program asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled, Verdict};
+
+use super::apply::{Applied, Ask};
+use super::book::{Policies, Service};
+use super::compile::Policy;
+use super::request::Needs;
+use crate::engine::{Engine, Outages, until_allowed};
+use crate::limiter::{estimated, explained};
+use crate::store::memory::MemoryStore;
+use crate::store::{Store, StoreError};
+
+/// Limits of policies, for any number of services on one store.
+///
+/// ```
+/// use ratekeeper::MemoryStore;
+/// use ratekeeper::policy::{Ask, Format, Policies, PolicyLimiter, PolicySpec, RequestFacts};
+///
+/// let policy = r#"
+///     service = "search"
+///     [[rules]]
+///     name = "per-user"
+///     keys = "user:{identity.user}"
+///     quota = "2/s"
+/// "#;
+/// let policies = Policies::builder().build()?;
+/// policies.install("policy.toml", PolicySpec::read("policy.toml", Format::Toml, policy.as_bytes()), None)?;
+/// let search = PolicyLimiter::new(MemoryStore::new(), policies).service("search")?;
+///
+/// let request = RequestFacts::new("GET", "/").claim("user", "ann");
+/// let decision = search.check_now(&Ask::request(&request))?;
+/// assert_eq!(decision.verdicts()[0].remaining(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PolicyLimiter {
+    engine: Arc<Engine>,
+    policies: Policies,
+}
+
+impl PolicyLimiter {
+    /// A limiter on `store`.
+    pub fn new(store: impl Store + 'static, policies: Policies) -> Self {
+        Self::on(Arc::new(store), policies)
+    }
+
+    /// A limiter on a store that others use as well.
+    #[must_use]
+    pub fn on(store: Arc<dyn Store>, policies: Policies) -> Self {
+        Self { engine: Arc::new(Engine::new(store)), policies }
+    }
+
+    /// The same, counting what rules with `scope = "process"` limit in `process`.
+    #[must_use]
+    pub fn counting_in(self, process: Arc<MemoryStore>) -> Self {
+        let engine = Engine::with_process(Arc::clone(&self.engine.store), process);
+        Self { engine: Arc::new(engine), ..self }
+    }
+
+    /// The limits of a service, which may have no policy yet.
+    ///
+    /// # Errors
+    /// If there are too many services.
+    pub fn service(&self, name: &str) -> Result<ServiceLimiter, InvalidInput> {
+        Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.entry(name)? })
+    }
+
+    /// Judges one unit of a service for a key that the program made itself: the
+    /// entry for exactly this key in `custom` holds, or else the general limit.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn check(&self, service: &str, key: &str) -> Result<Decision, InvalidInput> {
+        self.service(service)?.check(&Ask::key(key)).await
+    }
+
+    /// The policies it obeys.
+    #[must_use]
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// The store, for its overrides, switches and clock.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.engine.store
+    }
+
+    /// How many requests were decided without the store so far.
+    #[must_use]
+    pub fn outages(&self) -> Outages {
+        self.engine.outages()
+    }
+}
+
+/// The limits of one service.
+///
+/// Every call sees one policy, whole, however often it is replaced meanwhile.
+/// A service without a policy is not limited.
+#[derive(Clone, Debug)]
+pub struct ServiceLimiter {
+    pub(super) engine: Arc<Engine>,
+    service: Arc<Service>,
+}
+
+/// A request that has been looked at: which rules of which policy apply, and
+/// under which keys. It outlives the request, so that what it was charged can be
+/// given back when its response has been sent.
+#[derive(Clone, Debug)]
+pub struct Matched {
+    engine: Arc<Engine>,
+    /// `None` if there is no policy.
+    applied: Option<Applied<Arc<Policy>>>,
+}
+
+impl ServiceLimiter {
+    /// What must be known of a request before it can be judged.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        self.service.current().as_ref().map_or_else(Needs::default, |policy| policy.needs())
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        self.service.current().as_ref().map(Arc::clone)
+    }
+
+    /// Finds the rules that apply to a request. Nothing is charged yet.
+    #[must_use]
+    pub fn matched(&self, ask: &Ask<'_>) -> Matched {
+        let applied = self.policy().map(|policy| self.apply(policy, ask));
+        Matched { engine: Arc::clone(&self.engine), applied }
+    }
+
+    fn apply<P: std::ops::Deref<Target = Policy>>(&self, policy: P, ask: &Ask<'_>) -> Applied<P> {
+        let store = &self.engine.store;
+        match store.control().switches() {
+            Some(switches) => Applied::new(policy, ask, Some((&switches, store.now()))),
+            None => Applied::new(policy, ask, None),
+        }
+    }
+
+    /// Judges a request and charges it.
+    ///
+    /// A denial is a decision, and so is what a rule says to an outage.
+    ///
+    /// # Errors
+    /// Only if no store could judge the request: a cost beyond 10^9, more than
+    /// 64 quotas at once, or an override that fits no quota.
+    pub async fn check(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
+        let matched = self.matched(ask);
+        matched.check().await
+    }
+
+    /// [`ServiceLimiter::check`] for stores that need no I/O, outside of async code.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`]; also if the store does need I/O.
+    pub fn check_now(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
+        let current = self.service.current();
+        let Some(policy) = current.as_deref() else { return Ok(self.engine.unlimited()) };
+        let applied = self.apply(policy, ask);
+        if let Some(denied) = self.engine.penalised(&applied)? {
+            return Ok(denied);
+        }
+        let mut decision = Decision::default();
+        let answer = self.engine.try_check(&applied, &mut decision);
+        answer.unwrap_or_else(|| {
+            Err(InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`"))
+        })?;
+        if decision.verdicts().iter().all(Verdict::is_admitted) && !applied.has_penalties() {
+            return Ok(decision);
+        }
+        // What answered one question at once answers the others at once.
+        now(self.engine.followed_up(&applied, decision)).unwrap_or_else(|| Ok(self.engine.unlimited()))
+    }
+
+    /// Tells what a request would meet, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn peek(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
+        self.matched(ask).peek().await
+    }
+
+    /// One sentence on what a request would meet now, and a line for every
+    /// quota that applies.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn explain(&self, ask: &Ask<'_>) -> Result<String, InvalidInput> {
+        Ok(explained(&self.peek(ask).await?))
+    }
+
+    /// Charges what is asked as an estimate under `id`, which is settled or
+    /// cancelled within `hold`, or else lapses and stays charged. Sent again
+    /// under the same id, it is charged once.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`]; also if the id or `hold` is out of bounds,
+    /// or the id was used for another request.
+    pub async fn reserve(&self, ask: &Ask<'_>, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
+        let reservation = estimated(ask.units(), id, hold)?;
+        let matched = self.matched(ask);
+        let Some(applied) = &matched.applied else { return Ok(self.engine.unlimited()) };
+        if let Some(denied) = self.engine.penalised(applied)? {
+            return Ok(denied);
+        }
+        let decision = self.engine.reserve(applied, &reservation).await?;
+        self.engine.followed_up(applied, decision).await
+    }
+
+    /// Makes a reservation's charge the `actual` amount, in the rules that do
+    /// not say themselves what a request costs. What is above the estimate is
+    /// charged whether or not there is room.
+    ///
+    /// # Errors
+    /// If the amount is beyond 10^9, or the store could not answer.
+    pub async fn settle(&self, id: &str, actual: u64) -> Result<Settled, StoreError> {
+        self.engine.settle(id, Some(actual)).await
+    }
+
+    /// Undoes a reservation's charge.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn cancel(&self, id: &str) -> Result<Settled, StoreError> {
+        self.engine.settle(id, None).await
+    }
+
+    /// Waits until a request is allowed, for at most `patience` in all; see
+    /// [`Limiter::until_allowed`](crate::Limiter::until_allowed).
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn until_allowed(&self, ask: &Ask<'_>, patience: Duration) -> Result<Decision, InvalidInput> {
+        let matched = self.matched(ask);
+        let refund = async |decision| matched.refund(&decision, LIMIT_MAX).await;
+        until_allowed(patience, || matched.check(), refund).await
+    }
+
+    /// Forgets the counters of a request, and its penalties; says how many there were.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
+        match &self.matched(ask).applied {
+            Some(applied) => Ok(self.engine.reset(applied).await? + self.engine.pardon(applied).await?),
+            None => Ok(0),
+        }
+    }
+}
+
+impl Matched {
+    /// Whether any rule applies at all. If none does, there is nothing to tell
+    /// anybody.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.applied.as_ref().is_some_and(|applied| !applied.rules.is_empty())
+    }
+
+    /// Whether something it would be charged has to be given back when the request is
+    /// over: a quota for requests that are under way.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.applied.as_ref().is_some_and(Applied::holds)
+    }
+
+    /// Whether a rule could deny it, rather than only watch.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        let rules = self.applied.iter().flat_map(|applied| &applied.rules);
+        rules.into_iter().any(|rule| rule.enforcement == Enforcement::Enforce)
+    }
+
+    /// Judges the request and charges it.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn check(&self) -> Result<Decision, InvalidInput> {
+        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
+        if let Some(denied) = self.engine.penalised(applied)? {
+            return Ok(denied);
+        }
+        let decision = self.engine.check(applied).await?;
+        self.engine.followed_up(applied, decision).await
+    }
+
+    /// Tells what the request would meet, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn peek(&self) -> Result<Decision, InvalidInput> {
+        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
+        let decision = self.engine.peek(applied).await?;
+        Ok(applied.judged(decision))
+    }
+
+    /// Gives up to `units` of each charge of a decision on it back.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`]. An outage is no error: what cannot be given
+    /// back comes back with time.
+    pub async fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+        match &self.applied {
+            Some(applied) => self.engine.refund(&applied.told(), decision, units).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives back what is only held while the request is under way: its places in
+    /// quotas for concurrency.
+    ///
+    /// # Errors
+    /// As [`Matched::refund`].
+    pub async fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
+        match &self.applied {
+            Some(applied) => {
+                let held = decision.clone().without(|verdict| !verdict.is_at_latest());
+                self.engine.refund(&applied.held(), &held, LIMIT_MAX).await
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a future says that does not have to wait.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(answer) => Some(answer),
+        std::task::Poll::Pending => None,
+    }
+}

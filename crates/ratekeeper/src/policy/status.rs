@@ -1,0 +1,122 @@
+//! What became of policies, sources and rules, for status pages and metrics.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::problem::Problem;
+use crate::control::Mode;
+
+/// What happened at one rule that nobody would notice otherwise. It outlives
+/// reloads of the policy.
+#[derive(Debug, Default)]
+pub(super) struct RuleCounters {
+    unresolved: AtomicU64,
+    failed: AtomicU64,
+    denied: AtomicU64,
+    over_limit: AtomicU64,
+    penalties: AtomicU64,
+    last_failure: Mutex<Option<String>>,
+}
+
+impl RuleCounters {
+    /// No template found a key, and there is no fallback, or there is.
+    pub(super) fn unresolved(&self) {
+        self.unresolved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An expression had no value.
+    #[cold]
+    pub(super) fn failed(&self, what: &str, error: &impl fmt::Display) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        // Whoever holds it is writing the same: no need to wait.
+        if let Ok(mut last) = self.last_failure.try_lock() {
+            *last = Some(format!("{what}: {error}"));
+        }
+    }
+
+    pub(super) fn denied(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn over_limit(&self) {
+        self.over_limit.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn penalised(&self) {
+        self.penalties.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn status(&self, name: &str, mode: Mode) -> RuleStatus {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RuleStatus {
+            name: name.to_owned(),
+            mode,
+            unresolved: read(&self.unresolved),
+            failed: read(&self.failed),
+            last_failure: self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            denied: read(&self.denied),
+            over_limit: read(&self.over_limit),
+            penalties: read(&self.penalties),
+        }
+    }
+}
+
+/// How a rule is doing. Counts are since the service was first known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleStatus {
+    /// The rule.
+    pub name: String,
+    /// What it does, switches of the store aside.
+    pub mode: Mode,
+    /// Requests it applied to but found no key in.
+    pub unresolved: u64,
+    /// Requests for which its condition or its cost could not be told.
+    pub failed: u64,
+    /// Why, the last time.
+    pub last_failure: Option<String>,
+    /// Requests it denied.
+    pub denied: u64,
+    /// Requests it would have denied, had it done more than watch.
+    pub over_limit: u64,
+    /// Penalties it gave.
+    pub penalties: u64,
+}
+
+/// How the policy of a service is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServiceStatus {
+    /// The service.
+    pub service: String,
+    /// Whether a policy is in force.
+    pub in_force: bool,
+    /// Where the policy in force comes from.
+    pub source: Option<String>,
+    /// Since when it is in force.
+    pub since: Option<SystemTime>,
+    /// How many policies were put into force.
+    pub installed: u64,
+    /// How many documents were refused.
+    pub refused: u64,
+    /// What is wrong with the last document, if it was refused.
+    pub last_refusal: Option<String>,
+    /// What is allowed in the policy in force but hardly meant.
+    pub warnings: Vec<Problem>,
+    /// Its rules.
+    pub rules: Vec<RuleStatus>,
+}
+
+/// How a source of policies is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceStatus {
+    /// What the source is called: a path, `mongodb`.
+    pub source: String,
+    /// Why it cannot be reached, if it cannot.
+    pub failure: Option<String>,
+    /// How often it could not be reached.
+    pub failures: u64,
+}
