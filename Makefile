@@ -7,7 +7,7 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory bench-peers bench-redis \
+.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory bench-peers bench-policy bench-redis \
 	fuzz audit
 
 help: ## Show what can be made
@@ -47,6 +47,9 @@ bench-peers: ## The limiters in Python and Node that bench-redis compares with, 
 
 bench-redis: servers bench-peers ## Compare the Redis store with its peers; writes docs/benchmarks.md (9 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features redis --bin redis -- --out ../docs/benchmarks.md
+
+bench-policy: ## What finding the rules that apply costs; writes docs/benchmarks.md (1 minute, quiet machine)
+	cd benches && $(CARGO) run --release --locked --features policy --bin policy -- --out ../docs/benchmarks.md
 
 fuzz: ## Fuzz TARGET for SECONDS (needs nightly and cargo-fuzz)
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(SECONDS)

@@ -9,6 +9,7 @@
 //! - [`measure`]: the loop around a check, and the rounds;
 //! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
 //! - [`targets`] and [`report`]: what we promised, and what came out;
+//! - `policy`, behind the feature of that name: which rules apply to a request;
 //! - `redis`, behind the feature of that name: the same on real servers.
 
 use std::error::Error;
@@ -23,6 +24,8 @@ pub mod limiter;
 pub mod measure;
 pub mod ours;
 pub mod peers;
+#[cfg(feature = "policy")]
+pub mod policy;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod report;
