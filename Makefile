@@ -7,7 +7,7 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-memory bench-peers bench-policy bench-redis \
+.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests bench-http bench-memory bench-peers bench-policy bench-redis \
 	fuzz audit
 
 help: ## Show what can be made
@@ -47,6 +47,9 @@ bench-peers: ## The limiters in Python and Node that bench-redis compares with, 
 
 bench-redis: servers bench-peers ## Compare the Redis store with its peers; writes docs/benchmarks.md (9 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features redis --bin redis -- --out ../docs/benchmarks.md
+
+bench-http: ## A web service with limits, without, and with tower_governor's; writes docs/benchmarks.md (6 minutes, quiet machine, needs wrk)
+	cd benches && $(CARGO) run --release --locked --features http --bin http -- --out ../docs/benchmarks.md
 
 bench-policy: ## What finding the rules that apply costs; writes docs/benchmarks.md (1 minute, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features policy --bin policy -- --out ../docs/benchmarks.md

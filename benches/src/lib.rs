@@ -9,6 +9,7 @@
 //! - [`measure`]: the loop around a check, and the rounds;
 //! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
 //! - [`targets`] and [`report`]: what we promised, and what came out;
+//! - `http`, behind the feature of that name: a web service with and without limits;
 //! - `policy`, behind the feature of that name: which rules apply to a request;
 //! - `redis`, behind the feature of that name: the same on real servers.
 
@@ -19,6 +20,8 @@ pub mod allocations;
 pub mod candidate;
 pub mod conditions;
 pub mod floor;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod key;
 pub mod limiter;
 pub mod measure;

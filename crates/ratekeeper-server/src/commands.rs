@@ -1,3 +1,4 @@
 //! One module per command.
 
 pub(crate) mod demo;
+pub(crate) mod policy;

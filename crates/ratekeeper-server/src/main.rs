@@ -1,7 +1,7 @@
 //! The `ratekeeper` binary: parses the command line and runs one command.
 //!
-//! Exit status: 0 done, 2 could not do it. Data goes to stdout, words about it
-//! to stderr.
+//! Exit status: 0 done, 1 done and something is wrong with what was asked about,
+//! 2 could not do it. Data goes to stdout, words about it to stderr.
 
 #![forbid(unsafe_code)]
 
@@ -12,14 +12,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, PolicyCommand};
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(options) => commands::demo::run(&options),
+        Command::Demo(options) => commands::demo::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Policy(PolicyCommand::Check(options)) => commands::policy::check(&options),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             anstream::eprintln!("error: {error:#}");

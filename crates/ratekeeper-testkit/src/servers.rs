@@ -5,6 +5,7 @@
 
 mod black_hole;
 mod certificates;
+mod mongo;
 mod process;
 mod server;
 
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use black_hole::BlackHole;
+pub use mongo::MongoServer;
 pub use server::Server;
 
 /// How often to look whether something has happened.

@@ -217,7 +217,9 @@ impl Engine {
         let mut results = Vec::with_capacity(2);
         let mut first = 0;
         if let Ok(check) = own.check() {
-            first = check.charges().len();
+            // What was decided without a part has no verdicts of it.
+            let pairs = check.charges().iter().zip(decision.verdicts());
+            first = pairs.take_while(|(charge, verdict)| charge.key().scope() == verdict.name()).count();
             results.push(self.process.refund(&check, decision, units).await);
         }
         if let Ok(check) = shared.check() {
@@ -236,10 +238,9 @@ impl Engine {
         reservation: &Reservation<'_>,
     ) -> Result<Decision, InvalidInput> {
         let (own, shared) = (demand.own()?, demand.shared()?);
-        let own = own.check().ok();
-        let first = match &own {
-            None => self.unlimited(),
-            Some(check) => match self.process.reserve(check, reservation).await {
+        let first = match own.check() {
+            Err(_) => self.unlimited(),
+            Ok(check) => match self.process.reserve(&check, reservation).await {
                 Ok(decision) => decision,
                 Err(error) => self.outage(demand, error, false)?,
             },
@@ -247,8 +248,9 @@ impl Engine {
         let (true, Ok(check)) = (first.is_allowed(), shared.check()) else { return Ok(first) };
         let second = self.answer(demand, self.store.reserve(&check, reservation).await);
         let denied = second.as_ref().map_or(true, |second| !second.is_allowed());
-        if own.is_some() && denied {
+        if demand.has_own() && denied {
             let _ = self.process.settle(reservation.id(), None).await;
+            return Ok(self.own_part(demand, &own, true)?.joined(&second?));
         }
         Ok(first.joined(&second?))
     }

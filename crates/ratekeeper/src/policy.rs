@@ -37,6 +37,7 @@ mod book;
 mod compile;
 mod document;
 mod expression;
+mod hold;
 mod limiter;
 mod penalty;
 mod problem;
@@ -50,15 +51,16 @@ mod template;
 pub use address::{Addresses, ProxyHeader};
 pub use apply::Ask;
 pub use book::{Policies, PoliciesBuilder, SERVICES_MAX};
-pub use compile::{CompileOptions, KeyFunction, Policy};
+pub use compile::{CompileOptions, EndpointLimits, KeyFunction, Policy};
 pub use document::{BYTES_MAX, DEPTH_MAX, Entry, Format, NODES_MAX, Node, Place, Value};
 pub use expression::{
     COST_MAX, Condition, Cost, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EvaluationError, Paths, Requires,
     STEPS_MAX,
 };
-pub use limiter::{Matched, PolicyLimiter, ServiceLimiter};
+pub use hold::{Admission, Hold};
+pub use limiter::{Begun, Matched, PolicyLimiter, ServiceLimiter};
 pub use problem::{PROBLEMS_MAX, Problem, Problems};
-pub use request::{Body, Client, Facts, Needs, Request, RequestFacts, Scalar};
+pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar};
 pub use spec::{
     CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KEYS_MAX, KeySpec, Limits, NamedQuota, Network,
     ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicySpec,

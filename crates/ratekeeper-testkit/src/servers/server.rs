@@ -14,9 +14,9 @@ use super::process::Process;
 use super::{Flavour, POLL, certificates, executable, free_port};
 
 /// A server is ready in milliseconds; a busy machine may take its time.
-const START_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How often a port may be lost to somebody else between choosing and using it.
-const PORT_TRIES: u32 = 10;
+pub(super) const PORT_TRIES: u32 = 10;
 const SOCKET: &str = "redis.sock";
 const CONFIG: &str = "redis.conf";
 const LOG: &str = "server.log";
@@ -34,7 +34,7 @@ pub struct Server {
 }
 
 /// Why a server did not start: the end of its log.
-struct NotStarted(String);
+pub(super) struct NotStarted(pub(super) String);
 
 impl Server {
     #[must_use]
@@ -249,7 +249,7 @@ fn answers(socket: &Path) -> io::Result<bool> {
 }
 
 /// The last lines of a log.
-fn tail(log: &Path) -> String {
+pub(super) fn tail(log: &Path) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")

@@ -110,6 +110,12 @@ impl Addresses {
         Some(known)
     }
 
+    /// Whether there are proxies whose word is taken.
+    #[must_use]
+    pub fn trusts_anybody(&self) -> bool {
+        !self.trusted.is_empty()
+    }
+
     fn is_trusted(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(address))
     }

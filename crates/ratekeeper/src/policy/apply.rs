@@ -9,6 +9,7 @@ use ratekeeper_core::{
 use smallvec::SmallVec;
 
 use super::compile::{Keys, LimitSet, LimitSets, Penalty, Policy, Rule, RuleCost, UNLIMITED};
+use super::expression::COST_MAX;
 use super::request::{Body, Facts, Request, Scalar};
 use super::spec::Scope;
 use super::template::Subject;
@@ -389,6 +390,8 @@ impl Rule {
     }
 
     /// A cost that cannot be told is one: it was a request, whatever was in it.
+    /// One that is too much to be told is the highest: nobody pays less by asking
+    /// for more.
     fn cost_of(&self, request: &Request<'_>, ask: &Ask<'_>) -> u64 {
         match &self.cost {
             RuleCost::Asked => ask.cost,
@@ -397,7 +400,7 @@ impl Rule {
             RuleCost::Expression(cost) => {
                 let cost = cost.evaluate(request).unwrap_or_else(|error| {
                     self.counters.failed("cost", &error);
-                    1
+                    if error.is_beyond() { COST_MAX } else { 1 }
                 });
                 cost.into()
             }

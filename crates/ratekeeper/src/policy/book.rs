@@ -150,19 +150,20 @@ impl Policies {
             (Err(problems), service) => {
                 match service {
                     Some(service) => service.refuse(source, &problems),
-                    None => tracing::warn!(source, %problems, "a policy was refused"),
+                    None => self.refuse(source, &problems),
                 }
                 Err(problems)
             }
         }
     }
 
-    /// Takes the policy of a service away, because its document is gone: the
-    /// service is not limited any more.
+    /// Takes the policy of a service away, because its document is gone from
+    /// `source`: the service is not limited any more. A policy that has come from
+    /// elsewhere since stays.
     pub fn withdraw(&self, source: &str, service: &str) {
         let Some(service) = self.find(service) else { return };
-        if service.current.swap(None).is_some() {
-            let mut history = service.history();
+        let mut history = service.history();
+        if history.source.as_deref() == Some(source) && service.current.swap(None).is_some() {
             (history.source, history.since) = (None, None);
             tracing::warn!(source, service = service.name, "the policy is gone; nothing is limited");
         }
@@ -170,24 +171,44 @@ impl Policies {
 
     /// Notes that a source cannot be reached. What it gave before stays.
     pub fn source_failed(&self, source: &str, reason: &str) {
-        let mut sources = self.sources();
-        let status = sources.entry(source.to_owned()).or_default();
-        source.clone_into(&mut status.source);
-        status.failures += 1;
-        if status.failure.as_deref() != Some(reason) {
-            tracing::warn!(source, reason, "policies cannot be read; those in force stay");
-            status.failure = Some(reason.to_owned());
-        }
+        self.note(source, |status| {
+            status.failures += 1;
+            if status.failure.as_deref() != Some(reason) {
+                tracing::warn!(source, reason, "policies cannot be read; those in force stay");
+                status.failure = Some(reason.to_owned());
+            }
+        });
+    }
+
+    /// Notes a document of nobody knows whom.
+    fn refuse(&self, source: &str, problems: &Problems) {
+        self.note(source, |status| {
+            status.refused += 1;
+            let reason = problems.to_string();
+            if status.last_refusal.as_ref() != Some(&reason) {
+                tracing::warn!(source, reason, "a policy was refused");
+                status.last_refusal = Some(reason);
+            }
+        });
     }
 
     /// Notes that a source answers.
     pub fn source_answered(&self, source: &str) {
+        self.note(source, |status| {
+            if status.failure.take().is_some() {
+                tracing::info!(source, "policies can be read again");
+            }
+        });
+    }
+
+    /// Changes the status of a source, unless there are too many.
+    fn note(&self, source: &str, change: impl FnOnce(&mut SourceStatus)) {
         let mut sources = self.sources();
-        let status = sources.entry(source.to_owned()).or_default();
-        source.clone_into(&mut status.source);
-        if status.failure.take().is_some() {
-            tracing::info!(source, "policies can be read again");
+        if sources.len() >= SERVICES_MAX && !sources.contains_key(source) {
+            return;
         }
+        let new = || SourceStatus { source: source.to_owned(), ..SourceStatus::default() };
+        change(sources.entry(source.to_owned()).or_insert_with(new));
     }
 
     /// The policy of a service, if one is in force.
@@ -228,7 +249,7 @@ impl Policies {
         Ok(Arc::clone(services.entry(name.to_owned()).or_insert_with(new)))
     }
 
-    fn find(&self, name: &str) -> Option<Arc<Service>> {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Service>> {
         self.services().get(name).cloned()
     }
 

@@ -6,6 +6,7 @@
 //! [`Policy::warnings`].
 
 mod conflicts;
+mod endpoint;
 mod index;
 mod limits;
 mod penalty;
@@ -25,6 +26,7 @@ use super::status::RuleCounters;
 use super::syntax::SyntaxError;
 use super::template::KeyHashing;
 use crate::control::Mode;
+pub use endpoint::EndpointLimits;
 pub(super) use index::Index;
 pub(super) use limits::{LimitSet, LimitSets, UNLIMITED};
 pub(super) use penalty::Penalty;
@@ -44,6 +46,12 @@ impl KeyFunction {
         K: for<'r> Fn(&'r dyn Facts) -> Option<std::borrow::Cow<'r, str>> + Send + Sync + 'static,
     {
         Self(Arc::new(key))
+    }
+
+    /// The key of a request.
+    #[must_use]
+    pub fn of<'r>(&self, facts: &'r dyn Facts) -> Option<std::borrow::Cow<'r, str>> {
+        (self.0)(facts)
     }
 }
 
@@ -118,7 +126,7 @@ impl Policy {
             compiler.conflicts(&rules, &limits);
         }
         let mut needs = Needs::default();
-        rules.iter().for_each(|rule| needs |= rule.needs());
+        rules.iter().for_each(|rule| needs |= rule.needs);
         let warnings = std::mem::take(&mut compiler.warnings);
         compiler.problems.or(Some(Self {
             service: spec.service.clone(),
@@ -144,6 +152,15 @@ impl Policy {
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.needs
+    }
+
+    /// What the rules need that could apply to this request.
+    pub(super) fn needs_of(&self, facts: &dyn Facts) -> Needs {
+        let mut needs = Needs::default();
+        for number in self.index.candidates(facts) {
+            needs |= self.rules[usize::from(number)].needs;
+        }
+        needs
     }
 
     /// How the client's address is found.

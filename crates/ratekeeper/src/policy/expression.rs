@@ -30,6 +30,7 @@
 
 mod compile;
 mod each;
+mod endpoint;
 mod evaluate;
 mod node;
 mod requires;
@@ -107,6 +108,13 @@ impl Condition {
     #[must_use]
     pub fn requires(&self) -> &Requires {
         &self.requires
+    }
+
+    /// Whether it holds for every request of a method to a route such as
+    /// `/datasets/{id}/search`, or for none; `None` if that depends on the request.
+    #[must_use]
+    pub fn for_endpoint(&self, method: &str, route: &str) -> Option<bool> {
+        endpoint::Endpoint::new(method, route).decides(&self.compiled.root)
     }
 
     /// The text it was read from.
@@ -221,6 +229,17 @@ pub enum EvaluationError {
         /// What it came out as.
         found: String,
     },
+}
+
+impl EvaluationError {
+    /// Whether there was more to count than can be counted.
+    pub(super) fn is_beyond(&self) -> bool {
+        match self {
+            Self::Overflow { .. } | Self::TooMuch => true,
+            Self::Cost { found } => found.parse().is_ok_and(|cost: i64| cost > COST_MAX.into()),
+            _ => false,
+        }
+    }
 }
 
 impl From<Fault<'_>> for EvaluationError {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled, Verdict};
+use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled};
 
 use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
 use super::compile::Policy;
-use super::request::Needs;
+use super::hold::{Admission, Hold};
+use super::request::{Facts, Needs};
 use crate::engine::{Engine, Outages, until_allowed};
 use crate::limiter::{estimated, explained};
 use crate::store::memory::MemoryStore;
@@ -75,7 +76,9 @@ impl PolicyLimiter {
     /// # Errors
     /// As [`ServiceLimiter::check`].
     pub async fn check(&self, service: &str, key: &str) -> Result<Decision, InvalidInput> {
-        self.service(service)?.check(&Ask::key(key)).await
+        // Names of services may come from anywhere: those without a policy take no place.
+        let Some(service) = self.policies.find(service) else { return Ok(self.engine.unlimited()) };
+        ServiceLimiter { engine: Arc::clone(&self.engine), service }.check(&Ask::key(key)).await
     }
 
     /// The policies it obeys.
@@ -117,11 +120,31 @@ pub struct Matched {
     applied: Option<Applied<Arc<Policy>>>,
 }
 
+/// How far a request got without I/O.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
+pub enum Begun {
+    /// It is decided.
+    Done(Result<Admission, InvalidInput>),
+    /// The store has to be asked; nothing has been charged yet.
+    Waits(Matched),
+}
+
 impl ServiceLimiter {
     /// What must be known of a request before it can be judged.
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.service.current().as_ref().map_or_else(Needs::default, |policy| policy.needs())
+    }
+
+    /// What must be known of this very request: what the rules need that could
+    /// apply to it, as far as method, path and route tell.
+    #[must_use]
+    pub fn needs_of(&self, facts: &dyn Facts) -> Needs {
+        match &*self.service.current() {
+            Some(policy) if policy.needs() != Needs::default() => policy.needs_of(facts),
+            _ => Needs::default(),
+        }
     }
 
     /// The policy in force.
@@ -164,20 +187,53 @@ impl ServiceLimiter {
     pub fn check_now(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
         let current = self.service.current();
         let Some(policy) = current.as_deref() else { return Ok(self.engine.unlimited()) };
-        let applied = self.apply(policy, ask);
-        if let Some(denied) = self.engine.penalised(&applied)? {
-            return Ok(denied);
-        }
-        let mut decision = Decision::default();
-        let answer = self.engine.try_check(&applied, &mut decision);
-        answer.unwrap_or_else(|| {
+        self.engine.decide_now(&self.apply(policy, ask)).unwrap_or_else(|| {
             Err(InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`"))
-        })?;
-        if decision.verdicts().iter().all(Verdict::is_admitted) && !applied.has_penalties() {
-            return Ok(decision);
+        })
+    }
+
+    /// Judges a request and charges it, and keeps hold of what is to be given back
+    /// when the request is over.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, InvalidInput> {
+        let matched = self.matched(ask);
+        matched.admit().await
+    }
+
+    /// [`ServiceLimiter::admit`], unless the store needs I/O for it: then nothing
+    /// has happened yet.
+    #[inline]
+    pub fn try_admit(&self, ask: &Ask<'_>) -> Option<Result<Admission, InvalidInput>> {
+        match self.begin(ask) {
+            Begun::Done(answer) => Some(answer),
+            Begun::Waits(_) => None,
         }
-        // What answered one question at once answers the others at once.
-        now(self.engine.followed_up(&applied, decision)).unwrap_or_else(|| Ok(self.engine.unlimited()))
+    }
+
+    /// [`ServiceLimiter::admit`] as far as it gets without I/O.
+    #[inline]
+    pub fn begin(&self, ask: &Ask<'_>) -> Begun {
+        let current = self.service.current();
+        let Some(policy) = current.as_ref() else {
+            return Begun::Done(Ok(Admission { decision: self.engine.unlimited(), hold: None }));
+        };
+        let applied = self.apply(&**policy, ask);
+        let answer = self.engine.decide_now(&applied);
+        let kept = |applied: Applied<&Policy>| {
+            let applied = Applied { policy: Arc::clone(policy), rules: applied.rules };
+            Matched { engine: Arc::clone(&self.engine), applied: Some(applied) }
+        };
+        match answer {
+            None => Begun::Waits(kept(applied)),
+            Some(Err(error)) => Begun::Done(Err(error)),
+            Some(Ok(decision)) => {
+                let holds = decision.is_allowed() && applied.holds();
+                let hold = holds.then(|| Hold::new(kept(applied), decision.clone()));
+                Begun::Done(Ok(Admission { decision, hold }))
+            }
+        }
     }
 
     /// Tells what a request would meet, and changes nothing.
@@ -211,7 +267,12 @@ impl ServiceLimiter {
         if let Some(denied) = self.engine.penalised(applied)? {
             return Ok(denied);
         }
-        let decision = self.engine.reserve(applied, &reservation).await?;
+        // Asked before, and not in the same check: whoever sends the same id again
+        // must not be told of a penalty that has ended.
+        if let Some(denied) = self.engine.found_penalised(applied).await? {
+            return Ok(denied);
+        }
+        let decision = self.engine.reserve(&applied.told(), &reservation).await?;
         self.engine.followed_up(applied, decision).await
     }
 
@@ -250,7 +311,9 @@ impl ServiceLimiter {
     /// If the store could not answer.
     pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
         match &self.matched(ask).applied {
-            Some(applied) => Ok(self.engine.reset(applied).await? + self.engine.pardon(applied).await?),
+            Some(applied) => {
+                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
+            }
             None => Ok(0),
         }
     }
@@ -291,6 +354,18 @@ impl Matched {
         self.engine.followed_up(applied, decision).await
     }
 
+    /// Judges the request and charges it, and keeps hold of what is to be given
+    /// back when the request is over.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn admit(self) -> Result<Admission, InvalidInput> {
+        let decision = self.check().await?;
+        let holds = decision.is_allowed() && self.holds();
+        let hold = holds.then(|| Hold::new(self, decision.clone()));
+        Ok(Admission { decision, hold })
+    }
+
     /// Tells what the request would meet, and changes nothing.
     ///
     /// # Errors
@@ -326,14 +401,5 @@ impl Matched {
             }
             None => Ok(()),
         }
-    }
-}
-
-/// What a future says that does not have to wait.
-fn now<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        std::task::Poll::Ready(answer) => Some(answer),
-        std::task::Poll::Pending => None,
     }
 }

@@ -7,9 +7,10 @@
 //! their requests reach no store.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use ratekeeper_core::{
-    Charge, Check, Decision, Enforcement, InvalidInput, Key, LIMIT_MAX, Quota, Verdict, Wait,
+    Charge, Check, Decision, Emergency, Enforcement, InvalidInput, Key, LIMIT_MAX, Quota, Verdict, Wait,
 };
 
 use super::apply::{Applied, AppliedRule};
@@ -19,13 +20,15 @@ use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
 impl<P: Deref<Target = Policy>> Applied<P> {
-    /// The verdict by which a penalty denies the request.
+    /// The verdict by which a penalty denies the request: of several, the one
+    /// that does so longest.
     fn veto(&self, decision: &Decision) -> Option<usize> {
         let denies = |verdict: &Verdict| {
             let shut = !verdict.is_admitted() && verdict.enforcement() == Enforcement::Enforce;
             shut && self.penal().any(|(_, _, penalty)| penalty.gate.0 == verdict.name())
         };
-        decision.verdicts().iter().position(denies)
+        let shut = decision.verdicts().iter().enumerate().filter(|(_, verdict)| denies(verdict));
+        shut.max_by_key(|(_, verdict)| verdict.retry_after()).map(|(index, _)| index)
     }
 
     /// The decision as it is told: penalties that are not in force are not.
@@ -63,13 +66,37 @@ impl<P: Deref<Target = Policy>> Applied<P> {
 }
 
 impl Engine {
+    /// Decides, unless the store needs I/O for it.
+    #[inline]
+    pub(super) fn decide_now<P: Deref<Target = Policy>>(
+        &self,
+        applied: &Applied<P>,
+    ) -> Option<Result<Decision, InvalidInput>> {
+        if applied.has_penalties() {
+            match self.penalised(applied) {
+                Ok(None) => {}
+                known => return known.transpose(),
+            }
+        }
+        let mut decision = Decision::default();
+        if let Err(error) = self.try_check(applied, &mut decision)? {
+            return Some(Err(error));
+        }
+        if decision.verdicts().iter().all(Verdict::is_admitted) && !applied.has_penalties() {
+            return Some(Ok(decision));
+        }
+        // What answered one question at once answers the others at once.
+        now(self.followed_up(applied, decision))
+    }
+
     /// The denial of a request whose penalty this process knows of.
     pub(super) fn penalised<P: Deref<Target = Policy>>(
         &self,
         applied: &Applied<P>,
     ) -> Result<Option<Decision>, InvalidInput> {
+        let mut denied: Option<Decision> = None;
         for (rule, compiled, penalty) in applied.penal() {
-            if rule.enforcement != Enforcement::Enforce {
+            if rule.enforcement != Enforcement::Enforce || rule.emergency == Emergency::Lift {
                 continue;
             }
             let gate = rule.gate(penalty)?;
@@ -77,10 +104,35 @@ impl Engine {
             let Ok(decision) = self.process.decide(&Check::one(&gate).peek()) else { continue };
             if decision.verdicts().iter().any(|verdict| !verdict.is_admitted()) {
                 compiled.counters.denied();
-                return Ok(Some(decision.vetoed_by(0)));
+                let shut = decision.vetoed_by(0);
+                denied = Some(denied.map_or(shut.clone(), |others| others.joined(&shut)));
             }
         }
-        Ok(None)
+        Ok(denied)
+    }
+
+    /// The denial of a request whose penalty the store knows of; nothing is charged.
+    pub(super) async fn found_penalised<P: Deref<Target = Policy>>(
+        &self,
+        applied: &Applied<P>,
+    ) -> Result<Option<Decision>, InvalidInput> {
+        if !applied.has_penalties() {
+            return Ok(None);
+        }
+        let told = self.peek(applied).await?;
+        self.vetoed(applied, &told)
+    }
+
+    /// The denial by a penalty that a decision tells of. It is noted, and remembered.
+    fn vetoed<P: Deref<Target = Policy>>(
+        &self,
+        applied: &Applied<P>,
+        decision: &Decision,
+    ) -> Result<Option<Decision>, InvalidInput> {
+        let Some(index) = applied.veto(decision) else { return Ok(None) };
+        self.remember(applied, decision)?;
+        applied.note(&decision.clone().vetoed_by(index));
+        Ok(Some(applied.judged(decision.clone())))
     }
 
     /// What follows from a decision: penalties that it found or that it leads to.
@@ -92,49 +144,54 @@ impl Engine {
         if decision.verdicts().iter().all(Verdict::is_admitted) {
             return Ok(if applied.has_penalties() { applied.judged(decision) } else { decision });
         }
+        if let Some(denied) = self.vetoed(applied, &decision)? {
+            if !decision.is_allowed() {
+                return Ok(denied);
+            }
+            self.refund(applied, &decision, LIMIT_MAX).await?;
+            let told = self.peek(applied).await?;
+            // It may have ended meanwhile; but what was given back is not charged.
+            return Ok(if applied.veto(&told).is_some() { applied.judged(told) } else { denied });
+        }
         applied.note(&decision);
         if !applied.has_penalties() {
             return Ok(decision);
-        }
-        if let Some(index) = applied.veto(&decision) {
-            self.remember(applied, &decision, index)?;
-            if !decision.is_allowed() {
-                return Ok(applied.judged(decision));
-            }
-            self.refund(applied, &decision, LIMIT_MAX).await?;
-            return Ok(applied.judged(self.peek(applied).await?));
         }
         let sentences = self.strikes(applied, &decision).await;
         Ok(sentences.iter().fold(applied.judged(decision), Decision::joined))
     }
 
-    /// Remembers a penalty that the shared store told of.
+    /// Remembers the penalties that the shared store told of, in whole
+    /// milliseconds, as windows are: what is left of the last one the store
+    /// tells again.
     fn remember<P: Deref<Target = Policy>>(
         &self,
         applied: &Applied<P>,
         decision: &Decision,
-        index: usize,
     ) -> Result<(), InvalidInput> {
-        let verdict = &decision.verdicts()[index];
-        let known = applied.penal().find(|(_, _, penalty)| penalty.gate.0 == verdict.name());
-        if let (Some((rule, _, penalty)), Some(left)) = (known, verdict.retry_after().duration()) {
-            let quota = penalty.gate.1.overridden(1, Some(left))?;
-            let _ = self
-                .process
-                .decide(&Check::one(&Charge::new(Key::new(penalty.gate.0, &rule.subject)?, &quota)));
+        for (rule, _, penalty) in applied.penal() {
+            let mut shut = decision.verdicts().iter().filter(|verdict| verdict.name() == penalty.gate.0);
+            let left = shut.find_map(|verdict| verdict.retry_after().as_micros()).unwrap_or(0);
+            let whole = Duration::from_millis(left / 1_000);
+            let Ok(quota) = penalty.gate.1.overridden(1, Some(whole)) else { continue };
+            let key = Key::new(penalty.gate.0, &rule.subject)?;
+            // A full memory does without.
+            let _ = self.process.decide(&Check::one(&Charge::new(key, &quota)));
         }
         Ok(())
     }
 
     /// Counts a denial against the rules that made it; the denials by penalties
-    /// that follow from it. An outage of the store is no penalty.
+    /// that follow from it. An outage of the store is no penalty, and being
+    /// blocked by an operator is no offence.
     async fn strikes<P: Deref<Target = Policy>>(
         &self,
         applied: &Applied<P>,
         decision: &Decision,
     ) -> Vec<Decision> {
         let mut sentences = Vec::new();
-        for (rule, compiled, penalty) in applied.penal() {
+        let judged = applied.penal().filter(|(rule, _, _)| rule.emergency == Emergency::Off);
+        for (rule, compiled, penalty) in judged {
             let mut own = decision.verdicts().iter().filter(|verdict| verdict.name().rule() == compiled.name);
             let over = own.any(|verdict| {
                 verdict.name() != penalty.gate.0 && !verdict.is_admitted() && verdict.cost() > 0
@@ -167,13 +224,17 @@ impl Engine {
         let sentence = self.sentence(applied, store, penalty).await?;
         let gate = Charge::new(Key::new(penalty.gate.0, &applied.subject)?, sentence);
         let shut = store.check(&Check::one(&gate)).await?;
+        store.reset(strikes, quota.algorithm()).await?;
+        // Another request of the same key has shut it already: one offence, not two.
+        if !shut.is_allowed() {
+            return Ok(None);
+        }
         if rule.scope == Scope::Shared {
             let _ = self.process.decide(&Check::one(&gate));
         }
-        store.reset(strikes, quota.algorithm()).await?;
-        // Another request of the same key has shut it already.
-        if !shut.is_allowed() {
-            return Ok(None);
+        if let Some((offences, quota)) = &penalty.offences {
+            let offence = Charge::new(Key::new(*offences, &applied.subject)?, quota);
+            store.check(&Check::one(&offence)).await?;
         }
         let gate = applied.gate(penalty)?;
         let told = store.check(&Check::one(&gate).peek()).await?;
@@ -181,7 +242,7 @@ impl Engine {
         Ok(is_shut.then(|| told.vetoed_by(0)))
     }
 
-    /// How long the gate is shut this time.
+    /// How long the gate would be shut this time.
     async fn sentence<'p>(
         &self,
         applied: &AppliedRule,
@@ -191,11 +252,11 @@ impl Engine {
         let last = penalty.sentences.len() - 1;
         let Some((offences, quota)) = &penalty.offences else { return Ok(&penalty.sentences[last]) };
         let charge = Charge::new(Key::new(*offences, &applied.subject)?, quota);
-        let counted = store.check(&Check::one(&charge)).await?;
-        let left = counted.verdicts().first().map_or(0, Verdict::remaining);
-        // With this one; nothing left is the longest, again and again.
-        let so_far = quota.limit().saturating_sub(left).max(1) as usize;
-        Ok(&penalty.sentences[if counted.is_allowed() { (so_far - 1).min(last) } else { last }])
+        let told = store.check(&Check::one(&charge).peek()).await?;
+        let left = told.verdicts().first().map_or(0, Verdict::remaining);
+        // Nothing left is the longest, again and again.
+        let so_far = quota.limit().saturating_sub(left) as usize;
+        Ok(&penalty.sentences[so_far.min(last)])
     }
 
     /// Forgets penalties; says how many counters there were.
@@ -215,5 +276,14 @@ impl Engine {
             }
         }
         Ok(forgotten)
+    }
+}
+
+/// What a future says that does not have to wait.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(answer) => Some(answer),
+        std::task::Poll::Pending => None,
     }
 }

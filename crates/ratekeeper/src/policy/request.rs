@@ -6,6 +6,7 @@
 //! obtain (reading the body) is known beforehand from the policy's [`Needs`].
 
 mod fact;
+mod identity;
 mod owned;
 mod scalar;
 
@@ -19,6 +20,7 @@ use serde_json::Value as Json;
 
 use super::address::{AddressText, Addresses, in_words};
 pub(super) use fact::{Fact, NAMESPACES};
+pub use identity::Identity;
 pub use owned::RequestFacts;
 pub use scalar::Scalar;
 

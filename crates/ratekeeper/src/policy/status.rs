@@ -119,4 +119,8 @@ pub struct SourceStatus {
     pub failure: Option<String>,
     /// How often it could not be reached.
     pub failures: u64,
+    /// How many documents were refused that did not say whose they are.
+    pub refused: u64,
+    /// What was wrong with the last of them.
+    pub last_refusal: Option<String>,
 }

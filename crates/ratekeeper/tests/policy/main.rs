@@ -4,9 +4,18 @@
 
 mod any_text;
 mod examples;
+mod examples_at_work;
 mod formats;
+mod hostile;
+mod matching;
+mod modes;
+mod penalties;
+mod precedence;
+mod reload;
 mod schema;
 mod service_document;
+mod traces;
+mod world;
 mod wrong;
 
 use std::path::{Path, PathBuf};

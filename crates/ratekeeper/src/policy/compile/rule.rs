@@ -39,6 +39,8 @@ pub(in crate::policy) struct Rule {
     pub(in crate::policy) on_outage: OnOutage,
     pub(in crate::policy) penalty: Option<Penalty>,
     pub(in crate::policy) counters: Arc<RuleCounters>,
+    /// What must be known of a request before it can be asked.
+    pub(in crate::policy) needs: Needs,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl Rule {
         Switched { service_mode, ..*switch }.mode(self.own_mode, self.default_mode)
     }
 
-    pub(super) fn needs(&self) -> Needs {
+    fn all_needs(&self) -> Needs {
         let mut needs = Needs::default();
         let mut add = |more: Needs| needs |= more;
         self.when.iter().for_each(|when| add(when.needs()));
@@ -126,7 +128,7 @@ impl Compiler<'_> {
         };
         let (outside, default) = (self.options.mode, self.spec.mode);
         let switched = Switched { service_mode: outside, ..Switched::default() };
-        Some(Rule {
+        let mut rule = Rule {
             name,
             when: flat(when)?,
             keys: keys?,
@@ -146,7 +148,10 @@ impl Compiler<'_> {
             on_outage: spec.on_outage.unwrap_or(self.spec.on_outage),
             penalty: flat(penalty)?,
             counters,
-        })
+            needs: Needs::default(),
+        };
+        rule.needs = rule.all_needs();
+        Some(rule)
     }
 
     /// What could be given its name, or a problem at the rule's.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value as Json;
 
-use super::{Body, Facts, Scalar};
+use super::{Body, Facts, Identity, Scalar};
 
 /// The facts of a request as plain data, for whoever has no request at hand:
 /// tests, replays, an API that is told about requests elsewhere.
@@ -30,7 +30,7 @@ pub struct RequestFacts {
     headers: Vec<(String, Vec<u8>)>,
     body: OwnedBody,
     peer: Option<IpAddr>,
-    claims: Vec<(String, Scalar<'static>)>,
+    identity: Identity,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,9 +88,15 @@ impl RequestFacts {
     /// Adds a claim about the caller: `org`, `project`, `user`, `plan`, or any
     /// other.
     #[must_use]
-    pub fn claim(mut self, name: &str, value: impl Into<Scalar<'static>>) -> Self {
-        self.claims.push((name.to_owned(), value.into()));
-        self
+    pub fn claim(self, name: &str, value: impl Into<Scalar<'static>>) -> Self {
+        let identity = self.identity.claim(name.to_owned(), value);
+        Self { identity, ..self }
+    }
+
+    /// Sets all that is known about the caller.
+    #[must_use]
+    pub fn identity(self, identity: Identity) -> Self {
+        Self { identity, ..self }
     }
 }
 
@@ -133,6 +139,6 @@ impl Facts for RequestFacts {
     }
 
     fn claim(&self, name: &str) -> Option<Scalar<'_>> {
-        self.claims.iter().find(|(key, _)| key == name).map(|(_, value)| value.borrowed())
+        self.identity.get(name)
     }
 }

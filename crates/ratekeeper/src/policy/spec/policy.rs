@@ -65,6 +65,11 @@ const PROXY_HEADERS: [(&str, ProxyHeader); 2] =
 /// The schemes of the stores there are.
 const SCHEMES: [&str; 3] = ["redis", "rediss", "redis+unix"];
 
+/// Whether it can be an instant: a date, a text, or the number of seconds or milliseconds.
+fn is_instant(value: &Value) -> bool {
+    matches!(value, Value::Text(_) | Value::Date(_) | Value::Integer(_) | Value::Float(_))
+}
+
 /// Whether a document has the fields that only services' documents have.
 pub(super) fn is_service_document(document: &Node) -> bool {
     let Value::Table(entries) = &document.value else { return false };
@@ -228,8 +233,7 @@ impl Reader {
     /// the program makes, counted in fixed windows.
     fn general(&mut self, at: &Cursor<'_>, fields: &Fields<'_>) -> Option<RuleSpec> {
         let updated = fields.get("last_updated");
-        if let Some(updated) = updated.filter(|at| !matches!(at.node.value, Value::Text(_) | Value::Date(_)))
-        {
+        if let Some(updated) = updated.filter(|at| !is_instant(&at.node.value)) {
             self.wrong(&updated, "the instant of the last change");
         }
         let counting = Counting { algorithm: Some(Algorithm::FixedWindow) };

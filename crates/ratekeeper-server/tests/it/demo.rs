@@ -1,14 +1,6 @@
-//! The binary from outside.
+//! `ratekeeper demo`.
 
-use std::process::{Command, Output};
-
-fn ratekeeper(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ratekeeper")).args(arguments).output().expect("the binary runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::{ratekeeper, text};
 
 #[test]
 fn the_demonstration_shows_who_is_denied_and_why() {

@@ -1,0 +1,177 @@
+//! What a denied request is answered with.
+
+use std::borrow::Cow;
+
+use ratekeeper_core::{Decision, Origin, Verdict};
+
+use crate::field;
+use crate::member::{effective_window, is_blocked, seconds};
+use crate::options::{Body, HttpOptions};
+use crate::tally::Field;
+use crate::text::{Text, whole};
+
+/// The status of a request that is over a limit.
+pub const TOO_MANY_REQUESTS: u16 = 429;
+/// The status of a request whose limits could not be checked.
+pub const SERVICE_UNAVAILABLE: u16 = 503;
+
+// Titles and types as the draft registers them; the rest of the document follows.
+const QUOTA_EXCEEDED: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+    r#""title":"Quota Exceeded","#,
+    r#""status":429,"detail":""#,
+);
+const REDUCED_CAPACITY: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+    r#""title":"Temporary Reduced Capacity","#,
+    r#""status":503,"detail":""#,
+);
+const DETAIL_EXCEEDED: &str = r#"{"detail": "Rate limit exceeded. Try again later."}"#;
+const DETAIL_UNCHECKED: &str = r#"{"detail": "Rate limits could not be checked. Try again later."}"#;
+
+/// A denial in the words of HTTP, or of gRPC. Nothing is written before it is
+/// asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Denial<'a> {
+    decision: &'a Decision,
+    options: &'a HttpOptions,
+    /// Nobody counted: the rule denies when its store is away.
+    is_outage: bool,
+}
+
+impl<'a> Denial<'a> {
+    /// The denial in `decision`, if it is one.
+    #[must_use]
+    pub fn of(decision: &'a Decision, options: &'a HttpOptions) -> Option<Self> {
+        if decision.is_allowed() {
+            return None;
+        }
+        // In an outage, a process may count for itself; a quota that denies then is
+        // exceeded like any other.
+        let counted = decision.verdicts().iter().any(Verdict::is_denied);
+        Some(Self { decision, options, is_outage: decision.origin() == Origin::Outage && !counted })
+    }
+
+    /// 429, or 503 if limits could not be checked and the rule denies then.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        if self.is_outage { SERVICE_UNAVAILABLE } else { TOO_MANY_REQUESTS }
+    }
+
+    /// Seconds until the same request passes, rounded up; nothing if it never does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        let wait = seconds(self.decision.retry_after().as_micros()?);
+        let windows = self.violated().filter_map(effective_window).map(seconds);
+        let least = if self.is_outage || wait == 0 { self.options.outage_retry_secs } else { wait };
+        Some(windows.fold(least.max(wait), u64::max))
+    }
+
+    /// What the body is.
+    #[must_use]
+    pub const fn content_type(&self) -> &'static str {
+        self.options.content_type()
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> Cow<'static, str> {
+        match (self.options.body, self.is_outage) {
+            (Body::Problem, _) => self.problem().into(),
+            (Body::Detail, false) => DETAIL_EXCEEDED.into(),
+            (Body::Detail, true) => DETAIL_UNCHECKED.into(),
+        }
+    }
+
+    /// The fields of the response: `Content-Type`, `Cache-Control` and, unless the
+    /// request can never pass, `Retry-After`. Those about limits are
+    /// [`Tally::fields`](crate::Tally::fields).
+    pub fn fields(&self) -> impl Iterator<Item = Field> + use<> {
+        let fields = [
+            Some((field::CONTENT_TYPE, self.content_type().into())),
+            // RFC 6585, section 4: a 429 must not be stored by a cache.
+            Some((field::CACHE_CONTROL, "no-store".into())),
+            self.retry_after().map(|secs| (field::RETRY_AFTER, whole(secs).into())),
+        ];
+        fields.into_iter().flatten()
+    }
+
+    /// The status of a gRPC call: 8, `RESOURCE_EXHAUSTED`, or 14, `UNAVAILABLE`.
+    #[must_use]
+    pub const fn grpc_status(&self) -> &'static str {
+        if self.is_outage { "14" } else { "8" }
+    }
+
+    /// The fields of a gRPC response that is nothing but trailers (HTTP status 200,
+    /// no body), in place of [`Denial::fields`].
+    pub fn grpc_fields(&self) -> impl Iterator<Item = Field> + use<> {
+        let mut message = Text::default();
+        self.write_detail(&mut message, Text::push);
+        let fields = [
+            Some((field::CONTENT_TYPE, "application/grpc".into())),
+            Some((field::GRPC_STATUS, self.grpc_status().into())),
+            Some((field::GRPC_MESSAGE, message.percent_encoded().finish().into())),
+            self.retry_after().map(|secs| (field::RETRY_AFTER, whole(secs).into())),
+        ];
+        fields.into_iter().flatten()
+    }
+
+    fn violated(&self) -> impl Iterator<Item = &'a Verdict> {
+        self.decision.verdicts().iter().filter(|verdict| verdict.is_denied())
+    }
+
+    fn problem(&self) -> String {
+        let mut text = Text::default();
+        text.push(if self.is_outage { REDUCED_CAPACITY } else { QUOTA_EXCEEDED });
+        self.write_detail(&mut text, Text::escaped);
+        text.push(r#"","violated-policies":["#);
+        for (index, verdict) in self.violated().enumerate() {
+            let label = verdict.name().label();
+            // One policy may deny several keys at once.
+            if self.violated().take(index).any(|other| other.name().label() == label) {
+                continue;
+            }
+            text.push(if index > 0 { "," } else { "" });
+            text.quoted(label);
+        }
+        text.push("]}");
+        text.finish()
+    }
+
+    /// One sentence: which policy, and when to come back. It has no key and nothing
+    /// of the request in it.
+    fn write_detail(&self, text: &mut Text, name: impl Fn(&mut Text, &str)) {
+        if self.is_outage {
+            text.push("The limits of this service could not be checked");
+            return self.write_when(text, "; try again in ");
+        }
+        let Some(verdict) = self.decision.strictest().filter(|verdict| verdict.is_denied()) else {
+            // Nobody's queue is full, but whoever asked would not wait that long.
+            text.push("There is no room for this request at present");
+            return self.write_when(text, "; the same request passes in ");
+        };
+        let label = verdict.name().label();
+        if verdict.retry_after().is_never() && !is_blocked(verdict) {
+            text.push("This request asks for more than the policy '");
+            name(text, label);
+            return text.push("' can ever allow.");
+        }
+        text.push("The policy '");
+        name(text, label);
+        if is_blocked(verdict) {
+            return text.push("' lets nothing pass at present.");
+        }
+        text.push("' has no room for this request");
+        let at_most = "; the same request passes in at most ";
+        self.write_when(text, if verdict.is_at_latest() { at_most } else { "; the same request passes in " });
+    }
+
+    fn write_when(&self, text: &mut Text, words: &str) {
+        if let Some(secs) = self.retry_after() {
+            text.push(words);
+            text.integer(secs);
+            text.push(if secs == 1 { " second" } else { " seconds" });
+        }
+        text.push(".");
+    }
+}

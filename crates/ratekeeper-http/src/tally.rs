@@ -1,0 +1,188 @@
+//! What one request met: the policies of all its decisions, and the fields that
+//! tell of them.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratekeeper_core::{CHARGES_MAX, Decision, Verdict};
+use smallvec::SmallVec;
+
+use crate::field;
+use crate::member::Member;
+use crate::options::{Draft, HttpOptions, Legacy, Reset};
+use crate::text::{Text, whole};
+
+/// The most policies that are told about one request. More are left out of the
+/// fields, the later ones; they still decide.
+pub const MEMBERS_MAX: usize = CHARGES_MAX;
+
+/// The longest partition key, in bytes. Longer ones are left out, because two
+/// that are cut might look the same; hash them.
+pub const PARTITION_BYTES_MAX: usize = 64;
+
+/// Policies that are kept without allocating.
+const MEMBERS_INLINE: usize = 4;
+
+/// A header field: its name in lower case, and its value, which is ASCII.
+pub type Field = (&'static str, Cow<'static, str>);
+
+/// The policies that one request met.
+///
+/// A request may be judged several times: by a layer, by another around it, by a
+/// handler that counts what it found in the body. Every policy is told once, in
+/// the order in which they were met; a later decision on it replaces the earlier.
+/// Of several keys under one policy in one decision, the worst off is told.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    members: SmallVec<[Member; MEMBERS_INLINE]>,
+    decisions: u32,
+}
+
+impl Tally {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Of a single decision.
+    #[must_use]
+    pub fn of(decision: &Decision) -> Self {
+        let mut tally = Self::new();
+        tally.add(decision);
+        tally
+    }
+
+    /// Adds what a decision says of each policy.
+    pub fn add(&mut self, decision: &Decision) {
+        self.add_partitioned(decision, |_| None);
+    }
+
+    /// The same, and tells clients by `pk` whose share of a policy it was. The
+    /// key is public: derive it from what the client knows, and hash what is
+    /// not for everybody's eyes.
+    pub fn add_partitioned(
+        &mut self,
+        decision: &Decision,
+        mut partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
+    ) {
+        self.decisions = self.decisions.wrapping_add(1);
+        for verdict in decision.verdicts() {
+            let partition = partition_of(verdict).filter(|key| key.len() <= PARTITION_BYTES_MAX);
+            let member = Member::new(verdict, decision.at(), self.decisions, partition);
+            match self.members.iter().position(|known| known.is_same_policy(&member)) {
+                Some(at) if self.members[at].yields_to(&member) => self.members[at] = member,
+                None if self.members.len() < MEMBERS_MAX => self.members.push(member),
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// Whether there is nothing to tell: no rule applied, or nothing is known
+    /// because no store could be asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The fields for the response, whether it was allowed or denied; what comes
+    /// with a denial besides is [`Denial::fields`](crate::Denial::fields).
+    pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
+        let mut fields = [const { None }; 5];
+        if let Some(last) = self.members.last() {
+            if let Some(draft) = options.draft {
+                fields[0] = Some((field::RATELIMIT_POLICY, self.policies()));
+                fields[1] = Some((field::RATELIMIT, self.statuses(draft)));
+            }
+            let [limit, remaining, reset] = legacy(last, options);
+            (fields[2], fields[3], fields[4]) = (limit, remaining, reset);
+        }
+        fields.into_iter().flatten()
+    }
+
+    fn policies(&self) -> Cow<'static, str> {
+        self.list(Member::write_policy)
+    }
+
+    fn statuses(&self, draft: Draft) -> Cow<'static, str> {
+        self.list(|member, text| member.write_status(text, draft))
+    }
+
+    fn list(&self, write: impl Fn(&Member, &mut Text)) -> Cow<'static, str> {
+        let mut text = Text::default();
+        for (index, member) in self.members.iter().enumerate() {
+            if index > 0 {
+                text.push(", ");
+            }
+            write(member, &mut text);
+        }
+        text.finish().into()
+    }
+}
+
+/// The three fields of old, which have room for one policy.
+fn legacy(member: &Member, options: &HttpOptions) -> [Option<Field>; 3] {
+    let [limit, remaining, reset] = match options.legacy {
+        Legacy::Off => return [const { None }; 3],
+        Legacy::RateLimit => field::LEGACY,
+        Legacy::XRateLimit => field::LEGACY_X,
+    };
+    let resets = match options.legacy_reset {
+        Reset::Delta => member.after(),
+        Reset::Epoch => member.ends_at(),
+    };
+    [
+        Some((limit, whole(member.limit()).into())),
+        Some((remaining, whole(member.remaining()).into())),
+        resets.map(|resets| (reset, whole(resets).into())),
+    ]
+}
+
+/// A tally that the layers and the handler of one request share: clones are
+/// handles to the same one. Inner ones add, the outermost sends.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTally(Arc<Mutex<Tally>>);
+
+impl SharedTally {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Tally::add`].
+    pub fn add(&self, decision: &Decision) {
+        self.lock().add(decision);
+    }
+
+    /// As [`Tally::add_partitioned`].
+    pub fn add_partitioned(
+        &self,
+        decision: &Decision,
+        partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
+    ) {
+        self.lock().add_partitioned(decision, partition_of);
+    }
+
+    /// As [`Tally::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// As [`Tally::fields`], of what has been added so far.
+    pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
+        self.lock().fields(options)
+    }
+
+    /// What has been added so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Tally {
+        self.lock().clone()
+    }
+
+    /// A handler that panics while it adds leaves whole members behind.
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,153 @@
+//! `ratekeeper policy check`: what is wrong with policies, before they are used.
+//!
+//! It reads and compiles them as a service would, so what passes here comes
+//! into force there.
+
+mod report;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ratekeeper::policy::source::file::{FileError, read_policies};
+use ratekeeper::policy::{
+    BYTES_MAX, CompileOptions, Format, Limits, Needs, Policy, PolicySpec, Problem, Problems,
+};
+
+use crate::cli::{CheckOptions, Output, Syntax};
+
+/// What standard input is called.
+const STDIN: &str = "stdin";
+
+/// What was found out about one policy.
+struct Checked {
+    file: String,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    Good(Summary),
+    Wrong(Problems),
+    /// It could not be read: why, and what to do about it.
+    Unread {
+        error: String,
+        hint: Option<String>,
+    },
+}
+
+/// What there is to say about a good policy.
+struct Summary {
+    service: String,
+    rules: usize,
+    quotas: usize,
+    needs: Needs,
+    warnings: Vec<Problem>,
+}
+
+pub(crate) fn check(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+    let checked: Vec<Checked> = options.files.iter().flat_map(|file| read(file, options.syntax)).collect();
+    match options.format {
+        Output::Text => report::text(&checked)?,
+        Output::Json => report::json(&checked)?,
+    }
+    let status = checked.iter().map(|checked| match checked.verdict {
+        Verdict::Good(_) => 0,
+        Verdict::Wrong(_) => 1,
+        Verdict::Unread { .. } => 2,
+    });
+    Ok(ExitCode::from(status.max().unwrap_or(0)))
+}
+
+/// Checks a file, all files of a folder, or standard input.
+fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
+    let format = syntax.map(|syntax| match syntax {
+        Syntax::Toml => Format::Toml,
+        Syntax::Yaml => Format::Yaml,
+        Syntax::Json => Format::Json,
+    });
+    if path == Path::new("-") {
+        return vec![Checked { file: STDIN.to_owned(), verdict: standard_input(format) }];
+    }
+    let name = |path: &Path| path.display().to_string();
+    match read_policies(path, format) {
+        Ok(policies) if policies.is_empty() => {
+            let error = "has no policies".to_owned();
+            let hint = Some("policies end in .toml, .yaml, .yml or .json".to_owned());
+            vec![Checked { file: name(path), verdict: Verdict::Unread { error, hint } }]
+        }
+        Ok(policies) => {
+            let checked = policies.into_iter().map(|read| {
+                let file = name(&read.path);
+                let verdict = match read.policy {
+                    Ok(spec) => compiled(&file, &spec),
+                    Err(error) => refused(&read.path, error),
+                };
+                Checked { file, verdict }
+            });
+            checked.collect()
+        }
+        Err(error) => vec![Checked { file: name(path), verdict: refused(path, error) }],
+    }
+}
+
+fn standard_input(format: Option<Format>) -> Verdict {
+    let Some(format) = format else {
+        let error = "nothing says what it is written in".to_owned();
+        return Verdict::Unread { error, hint: Some("add --syntax toml, yaml or json".to_owned()) };
+    };
+    let mut document = Vec::new();
+    if let Err(error) = std::io::stdin().take(BYTES_MAX as u64 + 1).read_to_end(&mut document) {
+        return Verdict::Unread { error: error.to_string(), hint: None };
+    }
+    match PolicySpec::read(STDIN, format, &document) {
+        Ok(spec) => compiled(STDIN, &spec),
+        Err(problems) => Verdict::Wrong(problems),
+    }
+}
+
+fn compiled(file: &str, spec: &PolicySpec) -> Verdict {
+    let policy = match Policy::compile(spec, file, &CompileOptions::default()) {
+        Ok(policy) => policy,
+        Err(problems) => return Verdict::Wrong(problems),
+    };
+    let quotas = spec.rules.iter().map(|rule| match &rule.limits {
+        Limits::Unlimited => 0,
+        Limits::Quotas(quotas) => quotas.len(),
+    });
+    Verdict::Good(Summary {
+        service: spec.service.clone(),
+        rules: spec.rules.len(),
+        quotas: quotas.sum(),
+        needs: policy.needs(),
+        warnings: policy.warnings().to_vec(),
+    })
+}
+
+fn refused(path: &Path, error: FileError) -> Verdict {
+    match error {
+        FileError::Wrong(mut documents) if documents.len() == 1 => Verdict::Wrong(documents.remove(0)),
+        FileError::Ending { .. } => Verdict::Unread {
+            error: "its ending says no format; expected .toml, .yaml, .yml or .json".to_owned(),
+            hint: Some("--syntax toml, yaml or json says what it is written in".to_owned()),
+        },
+        FileError::Unreadable { reason, .. } => {
+            let hint = if path.exists() { None } else { neighbours(path) };
+            Verdict::Unread { error: reason, hint }
+        }
+        other => Verdict::Unread { error: other.to_string(), hint: None },
+    }
+}
+
+/// The policies that are where one was looked for.
+fn neighbours(path: &Path) -> Option<String> {
+    const SHOWN_MAX: usize = 5;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).ok()?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_policy = |name: &String| !name.starts_with('.') && Format::of_path(Path::new(name)).is_some();
+    let mut names: Vec<String> = names.filter(is_policy).collect();
+    names.sort();
+    let more = if names.len() > SHOWN_MAX { ", ..." } else { "" };
+    names.truncate(SHOWN_MAX);
+    (!names.is_empty()).then(|| format!("there are {}{more}", names.join(", ")))
+}

@@ -1,0 +1,194 @@
+//! `ratekeeper policy check`: what it prints, to the letter.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::text;
+
+const GOOD: &str = "\
+service = 'search'
+
+[[rules]]
+name = 'per-ip'
+keys = 'ip:{client.ip}'
+quota = '100/s burst 200'
+
+[[rules]]
+name = 'per-user'
+when = 'path.startsWith(\"/api/\")'
+keys = 'user:{identity.user}'
+rps = 10
+rpd = 50_000
+";
+
+/// Two mistakes in the second rule.
+fn bad() -> String {
+    GOOD.replace("rps = 10", "rps = -5").replace("rpd", "rdp")
+}
+
+/// A folder with a policy that is good and one that is not.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, content) in [("good.toml", GOOD), ("bad.toml", &bad())] {
+        std::fs::write(folder.path().join(name), content).expect("a file");
+    }
+    folder
+}
+
+fn check(folder: &TempDir, arguments: &[&str], input: &str) -> Output {
+    check_with(folder, arguments, input, &[])
+}
+
+fn check_with(folder: &TempDir, arguments: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratekeeper"));
+    command.args(["policy", "check"]).args(arguments).current_dir(folder);
+    for variable in ["CLICOLOR_FORCE", "COLUMNS", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
+    command.envs(environment.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    // It may have read no more than it needed.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("the binary ends")
+}
+
+/// Asserts what is printed, and the status.
+#[track_caller]
+fn assert_printed(output: &Output, status: i32, stdout: &str, stderr: &str) {
+    assert_eq!(text(&output.stderr), stderr);
+    assert_eq!(text(&output.stdout), stdout);
+    assert_eq!(output.status.code(), Some(status));
+}
+
+#[test]
+fn a_good_policy_is_a_line() {
+    let output = check(&folder(), &["good.toml"], "");
+    let line = "ok good.toml: service search, 2 rules, 3 quotas; needs identity, client address\n";
+    assert_printed(&output, 0, line, "");
+}
+
+#[test]
+fn every_problem_of_a_bad_policy_is_a_line() {
+    let output = check(&folder(), &["bad.toml"], "");
+    let lines = "\
+bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 1 to 1000000000
+bad.toml:13:1: rules[1].rdp: got an unknown field; expected a field of a rule; did you mean `rpd`?
+
+1 of 1 policy is wrong: 2 problems
+";
+    assert_printed(&output, 1, "", lines);
+}
+
+#[test]
+fn expressions_are_checked_where_they_stand() {
+    let mistaken = GOOD.replace("path.startsWith", "path.beginsWith");
+    let output = check(&folder(), &["--syntax", "toml", "-"], &mistaken);
+    let shown = text(&output.stderr);
+    assert!(shown.starts_with("stdin:10:") && shown.contains(": rules[1].when: got "), "{shown}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_is_hardly_meant_is_a_warning() {
+    let never = GOOD.replace("path.startsWith(\"/api/\")", "false");
+    let output = check(&folder(), &["--syntax", "toml", "-"], &never);
+    let line = "ok stdin: service search, 2 rules, 3 quotas; needs identity, client address\n";
+    let warning = "stdin:10:8: warning: rules[1].when: got a condition that no request meets; expected one that some request meets\n";
+    assert_printed(&output, 0, line, warning);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_with_a_hint() {
+    let folder = folder();
+    let output = check(&folder, &["missing.toml"], "");
+    let lines = "error: missing.toml: no such file\nhint: there are bad.toml, good.toml\n";
+    assert_printed(&output, 2, "", lines);
+
+    std::fs::write(folder.path().join("policy.conf"), GOOD).expect("a file");
+    let output = check(&folder, &["policy.conf"], "");
+    let lines = "\
+error: policy.conf: its ending says no format; expected .toml, .yaml, .yml or .json
+hint: --syntax toml, yaml or json says what it is written in
+";
+    assert_printed(&output, 2, "", lines);
+    assert_eq!(check(&folder, &["--syntax", "toml", "policy.conf"], "").status.code(), Some(0));
+
+    std::fs::create_dir(folder.path().join("empty")).expect("a folder");
+    let output = check(&folder, &["empty"], "");
+    let lines = "error: empty: has no policies\nhint: policies end in .toml, .yaml, .yml or .json\n";
+    assert_printed(&output, 2, "", lines);
+}
+
+#[test]
+fn standard_input_needs_a_syntax() {
+    let output = check(&folder(), &["-"], GOOD);
+    let lines = "error: stdin: nothing says what it is written in\nhint: add --syntax toml, yaml or json\n";
+    assert_printed(&output, 2, "", lines);
+    let yaml = "{service: s, rules: [{name: r, keys: all, quota: 1/s}]}";
+    let output = check(&folder(), &["-", "--syntax", "yaml"], yaml);
+    assert_printed(&output, 0, "ok stdin: service s, 1 rule, 1 quota\n", "");
+}
+
+#[test]
+fn a_folder_is_all_of_its_policies() {
+    let folder = folder();
+    std::fs::write(folder.path().join("more.toml"), GOOD).expect("a file");
+    let output = check(&folder, &["."], "");
+    let line = "ok ./good.toml: service search, 2 rules, 3 quotas; needs identity, client address\n";
+    let lines = "\
+./bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 1 to 1000000000
+./bad.toml:13:1: rules[1].rdp: got an unknown field; expected a field of a rule; did you mean `rpd`?
+./more.toml: service: got \"search\", which has its policy in ./good.toml; expected a service without one: one file for each
+
+2 of 3 policies are wrong: 3 problems
+";
+    assert_printed(&output, 1, line, lines);
+}
+
+#[test]
+fn programs_read_an_object_for_each_policy() {
+    let output = check(&folder(), &["--format", "json", "good.toml", "bad.toml", "missing.toml"], "");
+    let lines = r#"
+{"file":"good.toml","ok":true,"service":"search","rules":2,"quotas":3,"needs":["identity","client address"],"problems":[],"warnings":[]}
+{"file":"bad.toml","ok":false,"problems":[{"line":12,"column":7,"field":"rules[1].rps","got":"-5","expected":"a whole number from 1 to 1000000000"},{"line":13,"column":1,"field":"rules[1].rdp","got":"an unknown field","expected":"a field of a rule; did you mean `rpd`?"}],"warnings":[]}
+{"file":"missing.toml","ok":false,"error":"no such file","problems":[],"warnings":[]}
+"#;
+    assert_printed(&output, 2, lines.trim_start(), "");
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let (folder, force) = (folder(), ("CLICOLOR_FORCE", "1"));
+    let colours = |environment: &[(&str, &str)]| {
+        let output = check_with(&folder, &["good.toml", "bad.toml"], "", environment);
+        [output.stdout, output.stderr].map(|shown| text(&shown).contains('\u{1b}'))
+    };
+    assert_eq!(colours(&[force]), [true, true]);
+    assert_eq!(colours(&[]), [false, false], "not into a pipe");
+    assert_eq!(colours(&[("NO_COLOR", "1")]), [false, false]);
+}
+
+#[test]
+fn the_help_says_what_there_is() {
+    let output = check(&folder(), &["-h"], "");
+    let lines = "\
+Says what is wrong with policies before they are used
+
+Usage: ratekeeper policy check [OPTIONS] <FILE>...
+
+Arguments:
+  <FILE>...  Policies, and folders of policies; `-` is standard input
+
+Options:
+      --format <FORMAT>  How to print what was found [default: text] [possible values: text, json]
+      --syntax <SYNTAX>  What FILE is written in; otherwise its ending says it [possible values:
+                         toml, yaml, json]
+  -h, --help             Print help (see more with '--help')
+
+Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.
+";
+    assert_printed(&output, 0, lines, "");
+}

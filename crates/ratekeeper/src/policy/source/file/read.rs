@@ -1,0 +1,104 @@
+//! Reading files and folders, within bounds.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::error::FileError;
+use super::look::{Document, FILES_MAX, Kind, Target};
+use crate::policy::problem::quoted;
+use crate::policy::{BYTES_MAX, Format, Place, PolicySpec, Problem, Problems};
+
+/// A policy that was read from a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ReadPolicy {
+    /// The file.
+    pub path: PathBuf,
+    /// What is in it.
+    pub policy: Result<PolicySpec, FileError>,
+}
+
+/// Reads a policy, or all of a folder, once: what [`PolicyFile`] would find.
+///
+/// [`PolicyFile`]: super::PolicyFile
+///
+/// # Errors
+/// If the path leads nowhere, or its ending says no format and `format`
+/// neither, or a folder is beyond its bounds. What is wrong with a single file
+/// is in its [`ReadPolicy`].
+pub fn read_policies(path: &Path, format: Option<Format>) -> Result<Vec<ReadPolicy>, FileError> {
+    let target = Target { kind: Kind::of(path, format)?, path: path.to_owned() };
+    let documents = target.look().0.map_err(|reason| FileError::unreadable(path, reason))?;
+    let mut firsts: HashMap<String, PathBuf> = HashMap::new();
+    let read = |(path, document): (PathBuf, Result<Document, String>)| {
+        let policy = document.map_err(|reason| FileError::unreadable(&path, reason));
+        let policy = policy.and_then(|document| {
+            let spec = document.parse(&path)?;
+            let first = firsts.entry(spec.service.clone()).or_insert_with(|| path.clone());
+            if *first == path { Ok(spec) } else { Err(second_policy(&path, &spec, first).into()) }
+        });
+        ReadPolicy { path, policy }
+    };
+    Ok(documents.into_iter().map(read).collect())
+}
+
+/// What is wrong with the second file for a service.
+pub(super) fn second_policy(path: &Path, spec: &PolicySpec, first: &Path) -> Problems {
+    let got = format!("{}, which has its policy in {}", quoted(&spec.service), first.display());
+    let problem = Problem::new(Place::UNKNOWN, "service", got, "a service without one: one file for each");
+    Problems::of(&path.display().to_string(), [problem])
+}
+
+/// The content of a file, or why there is none.
+pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    // Before it is opened: opening a pipe waits for somebody to write to it.
+    regular(&fs::metadata(path))?;
+    let file = File::open(path).map_err(|error| reason(&error))?;
+    let size = regular(&file.metadata())?;
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(BYTES_MAX).min(BYTES_MAX));
+    file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| reason(&error))?;
+    Ok(bytes)
+}
+
+/// The size of what must be a regular file.
+fn regular(metadata: &io::Result<fs::Metadata>) -> Result<u64, String> {
+    match metadata {
+        Ok(metadata) if metadata.is_file() => Ok(metadata.len()),
+        Ok(metadata) if metadata.is_dir() => Err("is a folder, not a file".to_owned()),
+        Ok(_) => Err("is not a regular file".to_owned()),
+        Err(error) => Err(reason(error)),
+    }
+}
+
+pub(super) fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| reason(&error))? {
+        let name = entry.map_err(|error| reason(&error))?.file_name();
+        if !is_policy(&name) || folder.join(&name).is_dir() {
+            continue;
+        }
+        if names.len() == FILES_MAX {
+            return Err(format!("has more than {FILES_MAX} policies"));
+        }
+        names.push(folder.join(&name));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Whether a file of that name in a folder is a policy.
+pub(super) fn is_policy(name: &OsStr) -> bool {
+    !name.as_encoded_bytes().starts_with(b".") && Format::of_path(Path::new(name)).is_some()
+}
+
+/// In words, without the number that the system gives it.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,139 @@
+//! A folder with a policy for each service.
+
+use std::fs;
+
+use ratekeeper::policy::source::file::FILES_MAX;
+
+use crate::rig::{Rig, policy, source};
+
+/// Two services.
+fn two() -> Rig {
+    let rig = Rig::new();
+    rig.write("maps.toml", policy("maps", 1));
+    rig.write("search.json", json("search", 2));
+    rig
+}
+
+fn json(service: &str, limit: u64) -> String {
+    format!(r#"{{"service": "{service}", "rules": [{{"name": "{limit}", "keys": "all", "quota": "1/s"}}]}}"#)
+}
+
+#[test]
+fn every_file_is_the_policy_of_a_service() {
+    let rig = two();
+    rig.write(".hidden.toml", "not a policy");
+    rig.write("README.md", "not a policy");
+    fs::create_dir(rig.path("sub.toml")).unwrap();
+    let _watch = rig.watch("");
+    assert_eq!((rig.limit("maps"), rig.limit("search"), rig.installs()), (Some(1), Some(2), 2));
+    rig.write("images.yaml", "service: images\nrules: [{name: '3', keys: all, quota: 3/s}]\n");
+    rig.wait_for_limit("images", Some(3));
+    rig.write("maps.toml", policy("maps", 4));
+    rig.wait_for_limit("maps", Some(4));
+    assert_eq!((rig.limit("search"), rig.installs()), (Some(2), 4), "only what has changed");
+}
+
+#[test]
+fn a_file_that_is_deleted_takes_its_policy_with_it() {
+    let rig = two();
+    let _watch = rig.watch("");
+    fs::remove_file(rig.path("maps.toml")).unwrap();
+    rig.wait_for_limit("maps", None);
+    assert_eq!(rig.limit("search"), Some(2));
+    rig.write("maps.toml", policy("maps", 1));
+    rig.wait_for_limit("maps", Some(1));
+}
+
+#[test]
+fn a_file_that_is_renamed_keeps_its_policy() {
+    let rig = two();
+    let _watch = rig.watch("");
+    fs::rename(rig.path("maps.toml"), rig.path("z.toml")).unwrap();
+    rig.wait(|| rig.installs() == 3);
+    assert_eq!(rig.limit("maps"), Some(1));
+    rig.write("z.toml", policy("maps", 2));
+    rig.wait_for_limit("maps", Some(2));
+}
+
+#[test]
+fn a_folder_that_is_gone_takes_nothing_with_it() {
+    let rig = Rig::new();
+    fs::create_dir(rig.path("etc")).unwrap();
+    rig.write("etc/maps.toml", policy("maps", 1));
+    let _watch = rig.watch("etc");
+    fs::rename(rig.path("etc"), rig.path("old")).unwrap();
+    rig.wait(|| rig.failure("etc").is_some());
+    assert_eq!(rig.limit("maps"), Some(1));
+    fs::create_dir(rig.path("etc")).unwrap();
+    rig.write("etc/maps.toml", policy("maps", 2));
+    rig.wait_for_limit("maps", Some(2));
+    assert_eq!(rig.failure("etc"), None);
+}
+
+#[test]
+fn one_bad_file_does_not_keep_the_others_from_it() {
+    let rig = two();
+    let watch = rig.watch("");
+    rig.write("maps.toml", "service = ");
+    rig.write("search.json", json("search", 5));
+    rig.wait_for_limit("search", Some(5));
+    rig.wait(|| rig.refusals() == 1);
+    assert_eq!(rig.limit("maps"), Some(1));
+    let error = watch.refresh().unwrap_err().to_string();
+    assert!(error.contains("maps.toml:1:"), "{error}");
+}
+
+#[test]
+fn the_second_file_for_a_service_is_refused_until_the_first_is_gone() {
+    let rig = two();
+    let watch = rig.watch("");
+    rig.write("more.toml", policy("maps", 7));
+    rig.wait(|| rig.refusals() == 1);
+    let error = watch.refresh().unwrap_err().to_string();
+    let (first, second) = (rig.path("maps.toml"), rig.path("more.toml"));
+    let expected = format!(
+        "{}: service: got \"maps\", which has its policy in {}; expected a service without one: one file for each",
+        second.display(),
+        first.display()
+    );
+    assert_eq!(error, expected);
+    assert_eq!(rig.limit("maps"), Some(1));
+    fs::remove_file(first).unwrap();
+    rig.wait_for_limit("maps", Some(7));
+    watch.refresh().unwrap();
+}
+
+#[test]
+fn the_first_by_name_has_the_service_whenever_it_came() {
+    let rig = two();
+    let watch = rig.watch("");
+    rig.write("a.toml", policy("maps", 9));
+    rig.wait_for_limit("maps", Some(9));
+    let error = watch.refresh().unwrap_err().to_string();
+    assert!(error.starts_with(&rig.path("maps.toml").display().to_string()), "{error}");
+    fs::remove_file(rig.path("a.toml")).unwrap();
+    rig.wait_for_limit("maps", Some(1));
+    watch.refresh().unwrap();
+}
+
+#[test]
+fn two_files_that_swap_their_services() {
+    let rig = Rig::new();
+    rig.write("a.toml", policy("maps", 1));
+    rig.write("b.toml", policy("search", 2));
+    let watch = rig.watch("");
+    rig.write("a.toml", policy("search", 3));
+    rig.write("b.toml", policy("maps", 4));
+    rig.wait(|| (rig.limit("maps"), rig.limit("search")) == (Some(4), Some(3)));
+    watch.refresh().unwrap();
+}
+
+#[test]
+fn a_folder_is_bounded() {
+    let rig = Rig::new();
+    for n in 0..=FILES_MAX {
+        rig.write(&format!("{n}.toml"), "");
+    }
+    let error = source(&rig.path("")).start(&rig.policies).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("has more than {FILES_MAX} policies")), "{error}");
+}
