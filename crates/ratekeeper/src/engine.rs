@@ -109,8 +109,9 @@ impl Engine {
         let (own, shared) = (demand.own()?, demand.shared()?);
         let first = self.own_part(demand, &own, false)?;
         let (true, Ok(check)) = (first.is_allowed(), shared.check()) else { return Ok(first) };
+        let undo = Undo { engine: self, own: &own, first: Some(first) };
         let second = self.answer(demand, self.store.check(&check).await);
-        self.both(demand, &own, first, second)
+        self.both(demand, &own, undo.first(), second)
     }
 
     /// [`Engine::check_both`], unless the store needs I/O for it.
@@ -321,6 +322,28 @@ impl Engine {
                 self.outages.local.fetch_add(1, Ordering::Relaxed);
                 Ok(decision.from_origin(Origin::Outage))
             }
+        }
+    }
+}
+
+/// Gives this process's part back if whoever asked does not wait for the shared one.
+struct Undo<'a, 'c> {
+    engine: &'a Engine,
+    own: &'a Charges<'c>,
+    first: Option<Decision>,
+}
+
+impl Undo<'_, '_> {
+    /// The answer has come: it decides.
+    fn first(mut self) -> Decision {
+        self.first.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Undo<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(first) = &self.first {
+            self.engine.give_back(self.own, first);
         }
     }
 }

@@ -26,20 +26,22 @@ pub struct Ask<'a> {
     facts: &'a dyn Facts,
     key: Option<&'a str>,
     cost: u64,
+    /// Whether there is a request at all.
+    is_key_only: bool,
 }
 
 impl<'a> Ask<'a> {
     /// One unit for the request with these facts.
     #[must_use]
     pub fn request(facts: &'a dyn Facts) -> Self {
-        Self { facts, key: None, cost: 1 }
+        Self { facts, key: None, cost: 1, is_key_only: false }
     }
 
     /// One unit for a key that the program made itself, of a request of which
     /// nothing else is known: what rules with `caller_key` count under.
     #[must_use]
     pub fn key(key: &'a str) -> Self {
-        Self { facts: &Nothing, key: Some(key), cost: 1 }
+        Self { facts: &Nothing, key: Some(key), cost: 1, is_key_only: true }
     }
 
     /// The key for rules with `caller_key`.
@@ -150,6 +152,10 @@ impl<P: Deref<Target = Policy>> Applied<P> {
         let candidates = policy.index.candidates(ask.facts);
         let applied = candidates.iter().filter_map(|number| {
             let rule = &policy.rules[usize::from(*number)];
+            // Without a request, there is nothing that other rules could look at.
+            if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
+                return None;
+            }
             let switched = switches.map(|(all, now)| all.of_rule(rule.name.as_str(), now));
             rule.apply(*number, &request, ask, switched.as_ref(), &policy.limits)
         });
@@ -288,6 +294,12 @@ impl AppliedRule {
         let charge = charge.level(level).cost(self.cost)?;
         // Settling is about what the program asked for.
         Ok(if matches!(rule.cost, RuleCost::Asked) { charge } else { charge.flat() })
+    }
+
+    /// Marks in a process that what it remembers of a penalty is fresh. Denials of
+    /// a shared rule are counted in the store, so their name is free here.
+    pub(super) fn marker<'a>(&'a self, penalty: &'a Penalty) -> Result<Charge<'a>, InvalidInput> {
+        Ok(Charge::new(Key::new(penalty.strikes.0, &self.subject)?, &penalty.fresh))
     }
 
     /// A charge that only tells whether a penalty is in force.

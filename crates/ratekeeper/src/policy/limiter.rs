@@ -9,6 +9,7 @@ use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::hold::{Admission, Hold};
+use super::penalty::Denials;
 use super::request::{Facts, Needs};
 use crate::engine::{Engine, Outages, until_allowed};
 use crate::limiter::{estimated, explained};
@@ -122,7 +123,6 @@ pub struct Matched {
 
 /// How far a request got without I/O.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum Begun {
     /// It is decided.
     Done(Result<Admission, InvalidInput>),
@@ -273,7 +273,7 @@ impl ServiceLimiter {
             return Ok(denied);
         }
         let decision = self.engine.reserve(&applied.told(), &reservation).await?;
-        self.engine.followed_up(applied, decision).await
+        self.engine.followed_up(applied, decision, Denials::Count).await
     }
 
     /// Makes a reservation's charge the `actual` amount, in the rules that do
@@ -302,7 +302,7 @@ impl ServiceLimiter {
     pub async fn until_allowed(&self, ask: &Ask<'_>, patience: Duration) -> Result<Decision, InvalidInput> {
         let matched = self.matched(ask);
         let refund = async |decision| matched.refund(&decision, LIMIT_MAX).await;
-        until_allowed(patience, || matched.check(), refund).await
+        until_allowed(patience, || matched.check_with(Denials::Forgiven), refund).await
     }
 
     /// Forgets the counters of a request, and its penalties; says how many there were.
@@ -346,12 +346,16 @@ impl Matched {
     /// # Errors
     /// As [`ServiceLimiter::check`].
     pub async fn check(&self) -> Result<Decision, InvalidInput> {
+        self.check_with(Denials::Count).await
+    }
+
+    async fn check_with(&self, denials: Denials) -> Result<Decision, InvalidInput> {
         let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
         if let Some(denied) = self.engine.penalised(applied)? {
             return Ok(denied);
         }
         let decision = self.engine.check(applied).await?;
-        self.engine.followed_up(applied, decision).await
+        self.engine.followed_up(applied, decision, denials).await
     }
 
     /// Judges the request and charges it, and keeps hold of what is to be given

@@ -19,6 +19,15 @@ use super::spec::Scope;
 use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
+/// Whether denials lead to penalties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denials {
+    /// They do.
+    Count,
+    /// Whoever asks waits for its turn, as it was told to.
+    Forgiven,
+}
+
 impl<P: Deref<Target = Policy>> Applied<P> {
     /// The verdict by which a penalty denies the request: of several, the one
     /// that does so longest.
@@ -86,7 +95,7 @@ impl Engine {
             return Some(Ok(decision));
         }
         // What answered one question at once answers the others at once.
-        now(self.followed_up(applied, decision))
+        now(self.followed_up(applied, decision, Denials::Count))
     }
 
     /// The denial of a request whose penalty this process knows of.
@@ -103,12 +112,38 @@ impl Engine {
             // A full memory knows of nobody.
             let Ok(decision) = self.process.decide(&Check::one(&gate).peek()) else { continue };
             if decision.verdicts().iter().any(|verdict| !verdict.is_admitted()) {
+                if compiled.scope == Scope::Shared && !self.is_fresh(rule, penalty)? {
+                    // Somebody may have pardoned them: the store tells.
+                    let _ = self.process.reset(gate.key(), gate.quota().algorithm()).now();
+                    continue;
+                }
                 compiled.counters.denied();
                 let shut = decision.vetoed_by(0);
                 denied = Some(denied.map_or(shut.clone(), |others| others.joined(&shut)));
             }
         }
         Ok(denied)
+    }
+
+    /// Whether what is remembered of a penalty is as good as what the store says.
+    fn is_fresh(&self, rule: &AppliedRule, penalty: &Penalty) -> Result<bool, InvalidInput> {
+        let marker = rule.marker(penalty)?;
+        let told = self.process.decide(&Check::one(&marker).peek());
+        Ok(told.is_ok_and(|told| !told.verdicts().iter().all(Verdict::is_admitted)))
+    }
+
+    /// Remembers in this process that a gate of the shared store is shut.
+    fn shut_here(
+        &self,
+        rule: &AppliedRule,
+        penalty: &Penalty,
+        gate: &Charge<'_>,
+    ) -> Result<(), InvalidInput> {
+        // A full memory does without.
+        let _ = self.process.decide(&Check::one(gate));
+        let marker = rule.marker(penalty)?;
+        let _ = self.process.decide(&Check::one(&marker));
+        Ok(())
     }
 
     /// The denial of a request whose penalty the store knows of; nothing is charged.
@@ -140,6 +175,7 @@ impl Engine {
         &self,
         applied: &Applied<P>,
         decision: Decision,
+        denials: Denials,
     ) -> Result<Decision, InvalidInput> {
         if decision.verdicts().iter().all(Verdict::is_admitted) {
             return Ok(if applied.has_penalties() { applied.judged(decision) } else { decision });
@@ -156,6 +192,9 @@ impl Engine {
         applied.note(&decision);
         if !applied.has_penalties() {
             return Ok(decision);
+        }
+        if denials == Denials::Forgiven {
+            return Ok(applied.judged(decision));
         }
         let sentences = self.strikes(applied, &decision).await;
         Ok(sentences.iter().fold(applied.judged(decision), Decision::joined))
@@ -175,8 +214,7 @@ impl Engine {
             let whole = Duration::from_millis(left / 1_000);
             let Ok(quota) = penalty.gate.1.overridden(1, Some(whole)) else { continue };
             let key = Key::new(penalty.gate.0, &rule.subject)?;
-            // A full memory does without.
-            let _ = self.process.decide(&Check::one(&Charge::new(key, &quota)));
+            self.shut_here(rule, penalty, &Charge::new(key, &quota))?;
         }
         Ok(())
     }
@@ -230,7 +268,7 @@ impl Engine {
             return Ok(None);
         }
         if rule.scope == Scope::Shared {
-            let _ = self.process.decide(&Check::one(&gate));
+            self.shut_here(applied, penalty, &gate)?;
         }
         if let Some((offences, quota)) = &penalty.offences {
             let offence = Charge::new(Key::new(*offences, &applied.subject)?, quota);
@@ -270,9 +308,10 @@ impl Engine {
             for (name, quota) in counters {
                 let key = Key::new(*name, &rule.subject)?;
                 let here = self.process.reset(key, quota.algorithm()).await?;
-                let there =
-                    compiled.scope == Scope::Shared && self.store.reset(key, quota.algorithm()).await?;
-                forgotten += usize::from(here || there);
+                forgotten += usize::from(match compiled.scope {
+                    Scope::Process => here,
+                    Scope::Shared => self.store.reset(key, quota.algorithm()).await?,
+                });
             }
         }
         Ok(forgotten)

@@ -63,7 +63,7 @@ impl RuleCounters {
     }
 }
 
-/// How a rule is doing. Counts are since the service was first known.
+/// How a rule is doing. Counts are since it is part of the policy, reloads included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleStatus {

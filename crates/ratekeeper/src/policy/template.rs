@@ -58,7 +58,11 @@ impl Subject {
         match hashing {
             _ if key.is_empty() => return None,
             Some(hashing) => writer.push(hashing.digest_of(key).as_str()),
-            None => writer.push(key),
+            None => {
+                // No key can pass for the digest of another: a second `#` is in none.
+                writer.push(if key.starts_with('#') { "#" } else { "" });
+                writer.push(key);
+            }
         }
         writer.finish("");
         Some(subject)
@@ -143,7 +147,8 @@ impl Template {
     /// The subject of a request; `None` if a value is missing.
     #[must_use]
     pub fn resolve(&self, request: &Request<'_>) -> Option<Subject> {
-        let mut subject = Subject::default();
+        // Room for most values, so that it is allocated once.
+        let mut subject = Subject(String::with_capacity(self.text.len() + 32));
         self.resolve_into(request, &mut subject).then_some(subject)
     }
 

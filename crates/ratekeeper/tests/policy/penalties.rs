@@ -89,8 +89,13 @@ fn penalties_escalate_and_are_forgiven_one_by_one() {
         assert_eq!(minutes(&world), expected);
         world.wait(expected * 60);
     }
-    assert_eq!(minutes(&world), 9, "one was forgotten: thirteen minutes are more than ten");
-    world.wait(4 * 600);
+    for _ in 0..3 {
+        assert_eq!(minutes(&world), 10, "the longest, again and again");
+        world.wait(600);
+    }
+    world.wait(20 * 60);
+    assert_eq!(minutes(&world), 9, "one was forgotten, in twice the time of the longest");
+    world.wait(5 * 20 * 60);
     assert_eq!(minutes(&world), 1, "all are forgotten");
 }
 
@@ -205,6 +210,50 @@ fn a_reset_pardons() {
     assert_eq!(world.until_denied(&facts), (2, "per-user"));
     let again = offend(&world, &facts);
     assert_eq!(again.retry_after(), Wait::micros(60_000_000), "the first one, as if there had been none");
+}
+
+#[test]
+fn a_pardon_reaches_other_instances_within_a_second() {
+    let one = World::of(PLAIN);
+    let other = one.beside(PLAIN);
+    offend(&one, &by("ann"));
+    assert!(!one.allows(&by("ann")) && !other.allows(&by("ann")));
+    now(one.service.reset(&Ask::request(&by("ann")))).unwrap();
+    assert!(one.allows(&by("ann")), "here at once");
+    assert!(!other.allows(&by("ann")), "there it is remembered");
+    one.wait(1);
+    assert!(other.allows(&by("ann")));
+}
+
+#[test]
+fn a_penalty_that_is_remembered_is_asked_about_once_a_second() {
+    let world = World::of(PLAIN);
+    let end = offend(&world, &by("ann")).retry_after().as_micros().unwrap();
+    for second in 1..10 {
+        world.wait(1);
+        world.store.calls();
+        for _ in 0..5 {
+            let told = world.ask(&by("ann")).retry_after();
+            assert_eq!(
+                told,
+                Wait::micros(end - second * 1_000_000),
+                "what is told is the end of the penalty"
+            );
+        }
+        assert!((1..=4).contains(&world.store.calls()), "one request asks, is given back, and looks again");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_in_line_is_not_penalised_for_it() {
+    let world = World::of(PLAIN);
+    let facts = by("ann");
+    for _ in 0..20 {
+        let decision = world.service.until_allowed(&Ask::request(&facts), Duration::ZERO).await;
+        decision.unwrap();
+    }
+    assert_eq!(world.status("per-user").penalties, 0);
+    offend(&world, &facts);
 }
 
 #[test]

@@ -63,8 +63,10 @@ impl Compiler<'_> {
 }
 
 fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {
-    let plain = |rule: &RuleSpec| rule.plans.is_none() && rule.custom.is_empty() && rule.overrides.is_none();
-    let reach = |rule: &RuleSpec| (rule.mode, rule.enforce_percent, rule.scope);
+    let plain = |rule: &RuleSpec| {
+        rule.plans.is_none() && rule.custom.is_empty() && rule.overrides.is_none() && rule.penalty.is_none()
+    };
+    let reach = |rule: &RuleSpec| (rule.mode, rule.enforce_percent, rule.scope, rule.on_outage);
     plain(a)
         && plain(b)
         && a.when == b.when

@@ -20,11 +20,17 @@ pub(in crate::policy) struct Penalty {
     pub(in crate::policy) strikes: (Name, Quota),
     /// A window with one unit: taken while the penalty lasts.
     pub(in crate::policy) gate: (Name, Quota),
-    /// Penalties so far; for each `max` without one, one is forgotten.
+    /// Penalties so far; one is forgotten in twice the time of the longest, so not
+    /// while that one lasts.
     pub(in crate::policy) offences: Option<(Name, Quota)>,
     /// The gate for the first penalty, the second, and so on; the last for all others.
     pub(in crate::policy) sentences: Vec<Quota>,
+    /// For how long a process believes what it remembers of a shared penalty.
+    pub(in crate::policy) fresh: Quota,
 }
+
+/// A pardon reaches every process within this time.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Penalty {
     pub(super) fn new(rule: Name, spec: &PenaltySpec) -> Result<Self, InvalidInput> {
@@ -33,7 +39,8 @@ impl Penalty {
         let sentences = durations(spec).into_iter().map(|duration| window(1, duration));
         let sentences = sentences.collect::<Result<Vec<_>, _>>()?;
         let steps = sentences.len() as u32;
-        let forgotten_in = (spec.max * steps).min(Duration::from_millis(WINDOW_MILLIS_MAX));
+        let longest = Duration::from_millis(WINDOW_MILLIS_MAX);
+        let forgotten_in = spec.max.saturating_mul(2 * steps).min(longest);
         let offences = match steps {
             1 => None,
             _ => Some((offences?, Quota::token_bucket(steps.into(), forgotten_in)?)),
@@ -44,6 +51,7 @@ impl Penalty {
             gate: (gate?, window(1, spec.max)?),
             offences,
             sentences,
+            fresh: window(1, FRESH)?,
         })
     }
 }
