@@ -24,6 +24,7 @@ LICENCES |= {"CC0-1.0", "CDLA-Permissive-2.0"}
 DUPLICATES = {
     "core-foundation": "hickory is behind rustls's certificates; macOS only",
     "getrandom": "comes with rand",
+    "http": "actix-web 4 stays with 0.2 until its next major version",
     "r-efi": "comes with getrandom; UEFI only",
     "rand": "mongodb is behind proptest and hickory, shuttle (for tests only) behind mongodb",
     "rand_chacha": "comes with rand",

@@ -46,6 +46,13 @@ SUITES: dict[str, list[str]] = {
         *["--", "script::decision_tables_on_redis_7", "script::the_same_histories_on_redis_7"],
     ],
 }
+SUITES["policy"] = [
+    *["-p", "ratekeeper", "--features", "policy", "--test", "policy"],
+    *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],
+    *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
+    *["--", "examples_at_work::", "hostile::", "matching::", "modes::", "penalties::", "precedence::", "reload::"],
+    *["--skip", "ten_thousand"],
+]
 # The same binary: what is on the server, at the server's time, and what others have put there.
 SUITES["server"] = [
     *SUITES["script"][: SUITES["script"].index("--") + 1],
