@@ -164,14 +164,21 @@ pub(super) fn in_words(address: IpAddr, ipv6_prefix: Option<u8>) -> AddressText 
 /// takes longer than all the rest of a template.
 fn ipv4_in_words(address: Ipv4Addr) -> AddressText {
     let mut text = AddressText { bytes: [0; 48], length: 0 };
+    let mut put = |byte: u8| {
+        text.bytes[text.length] = byte;
+        text.length += 1;
+    };
     for (index, octet) in address.octets().into_iter().enumerate() {
-        let digits = [octet / 100, octet / 10 % 10, octet % 10].map(|digit| b'0' + digit);
-        let first = if octet >= 100 { 0 } else { 2 - usize::from(octet >= 10) };
-        let dot = if index == 0 { &b""[..] } else { b"." };
-        for byte in dot.iter().chain(&digits[first..]) {
-            text.bytes[text.length] = *byte;
-            text.length += 1;
+        if index > 0 {
+            put(b'.');
         }
+        if octet >= 100 {
+            put(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            put(b'0' + octet / 10 % 10);
+        }
+        put(b'0' + octet % 10);
     }
     text
 }

@@ -10,8 +10,8 @@ use super::limiter::Matched;
 /// A decision on a request, and what it holds until the request is over.
 #[derive(Debug)]
 pub struct Admission {
-    /// The decision.
-    pub decision: Decision,
+    /// The decision; in a box, because it is large and handed on often.
+    pub decision: Box<Decision>,
     /// What is given back when this is dropped: places in quotas for requests
     /// that are under way. `None` if there are none, or the request was denied.
     pub hold: Option<Hold>,

@@ -127,7 +127,7 @@ pub enum Begun {
     /// It is decided.
     Done(Result<Admission, InvalidInput>),
     /// The store has to be asked; nothing has been charged yet.
-    Waits(Matched),
+    Waits(Box<Matched>),
 }
 
 impl ServiceLimiter {
@@ -187,9 +187,11 @@ impl ServiceLimiter {
     pub fn check_now(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
         let current = self.service.current();
         let Some(policy) = current.as_deref() else { return Ok(self.engine.unlimited()) };
-        self.engine.decide_now(&self.apply(policy, ask)).unwrap_or_else(|| {
-            Err(InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`"))
-        })
+        let mut decision = Decision::default();
+        let wrong =
+            || InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`");
+        self.engine.decide_now(&self.apply(policy, ask), &mut decision).unwrap_or_else(|| Err(wrong()))?;
+        Ok(decision)
     }
 
     /// Judges a request and charges it, and keeps hold of what is to be given back
@@ -217,20 +219,21 @@ impl ServiceLimiter {
     pub fn begin(&self, ask: &Ask<'_>) -> Begun {
         let current = self.service.current();
         let Some(policy) = current.as_ref() else {
-            return Begun::Done(Ok(Admission { decision: self.engine.unlimited(), hold: None }));
+            return Begun::Done(Ok(Admission { decision: Box::new(self.engine.unlimited()), hold: None }));
         };
         let applied = self.apply(&**policy, ask);
-        let answer = self.engine.decide_now(&applied);
+        let mut decision = Box::<Decision>::default();
+        let answer = self.engine.decide_now(&applied, &mut decision);
         let kept = |applied: Applied<&Policy>| {
             let applied = Applied { policy: Arc::clone(policy), rules: applied.rules };
             Matched { engine: Arc::clone(&self.engine), applied: Some(applied) }
         };
         match answer {
-            None => Begun::Waits(kept(applied)),
+            None => Begun::Waits(Box::new(kept(applied))),
             Some(Err(error)) => Begun::Done(Err(error)),
-            Some(Ok(decision)) => {
+            Some(Ok(())) => {
                 let holds = decision.is_allowed() && applied.holds();
-                let hold = holds.then(|| Hold::new(kept(applied), decision.clone()));
+                let hold = holds.then(|| Hold::new(kept(applied), Decision::clone(&decision)));
                 Begun::Done(Ok(Admission { decision, hold }))
             }
         }
@@ -367,7 +370,7 @@ impl Matched {
         let decision = self.check().await?;
         let holds = decision.is_allowed() && self.holds();
         let hold = holds.then(|| Hold::new(self, decision.clone()));
-        Ok(Admission { decision, hold })
+        Ok(Admission { decision: Box::new(decision), hold })
     }
 
     /// Tells what the request would meet, and changes nothing.

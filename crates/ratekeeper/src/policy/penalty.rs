@@ -75,27 +75,27 @@ impl<P: Deref<Target = Policy>> Applied<P> {
 }
 
 impl Engine {
-    /// Decides, unless the store needs I/O for it.
+    /// Decides, unless the store needs I/O for it. The decision is written over the
+    /// caller's, because it is large.
     #[inline]
     pub(super) fn decide_now<P: Deref<Target = Policy>>(
         &self,
         applied: &Applied<P>,
-    ) -> Option<Result<Decision, InvalidInput>> {
-        if applied.has_penalties() {
-            match self.penalised(applied) {
-                Ok(None) => {}
-                known => return known.transpose(),
-            }
+        decision: &mut Decision,
+    ) -> Option<Result<(), InvalidInput>> {
+        let penal = applied.has_penalties();
+        if penal && let Some(known) = self.penalised(applied).transpose() {
+            return Some(known.map(|denied| *decision = denied));
         }
-        let mut decision = Decision::default();
-        if let Err(error) = self.try_check(applied, &mut decision)? {
+        if let Err(error) = self.try_check(applied, decision)? {
             return Some(Err(error));
         }
-        if decision.verdicts().iter().all(Verdict::is_admitted) && !applied.has_penalties() {
-            return Some(Ok(decision));
+        if !penal && decision.verdicts().iter().all(Verdict::is_admitted) {
+            return Some(Ok(()));
         }
         // What answered one question at once answers the others at once.
-        now(self.followed_up(applied, decision, Denials::Count))
+        let followed = now(self.followed_up(applied, std::mem::take(decision), Denials::Count))?;
+        Some(followed.map(|followed| *decision = followed))
     }
 
     /// The denial of a request whose penalty this process knows of.

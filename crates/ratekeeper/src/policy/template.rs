@@ -147,8 +147,7 @@ impl Template {
     /// The subject of a request; `None` if a value is missing.
     #[must_use]
     pub fn resolve(&self, request: &Request<'_>) -> Option<Subject> {
-        // Room for most values, so that it is allocated once.
-        let mut subject = Subject(String::with_capacity(self.text.len() + 32));
+        let mut subject = Subject::default();
         self.resolve_into(request, &mut subject).then_some(subject)
     }
 

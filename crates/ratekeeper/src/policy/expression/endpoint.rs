@@ -144,7 +144,7 @@ mod tests {
             (r#"method == "GET" || header["x-a"] == "b""#, Some(true)),
             (r#"!has(header.x)"#, None),
             (r#"size(body.items) > 3"#, None),
-            (r#"has(route) ? method == "GET" : false"#, Some(true)),
+            (r#"method == "GET" ? route == "/users/{id}" : false"#, Some(true)),
         ];
         for (text, expected) in cases {
             let condition = Condition::parse(text).unwrap();

@@ -31,6 +31,9 @@ impl Plain {
     }
 }
 
+/// What most subjects are shorter than.
+const TYPICAL_BYTES: usize = 48;
+
 /// How much of a template's first words stands before a digest, in bytes.
 const WORDS_BYTES_MAX: usize = 64;
 
@@ -44,6 +47,8 @@ pub(super) struct Writer<'s> {
 impl<'s> Writer<'s> {
     pub(super) fn new(subject: &'s mut String) -> Self {
         subject.clear();
+        // Most subjects fit, and are written without growing it bit by bit.
+        subject.reserve(TYPICAL_BYTES);
         Self { subject, long: None }
     }
 

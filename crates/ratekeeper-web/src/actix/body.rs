@@ -1,0 +1,138 @@
+//! Bodies on their way through: requests that were looked into, and responses
+//! that hold something until they are sent.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::dev::Payload;
+use actix_web::error::PayloadError;
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _};
+use pin_project_lite::pin_project;
+use ratekeeper::policy::Hold;
+
+/// The body of a request whose beginning has been read: it comes again.
+struct Replayed {
+    read: Option<Bytes>,
+    failed: Option<PayloadError>,
+    /// Whether nothing comes after what has been read.
+    ended: bool,
+    rest: Payload,
+}
+
+/// Reads up to `bytes_max` bytes for up to `wait`. The bytes are those of the whole
+/// body, or `None`; either way the body goes on whole.
+pub(super) async fn read(mut body: Payload, bytes_max: usize, wait: Duration) -> (Option<Bytes>, Payload) {
+    let (mut buffer, mut failed) = (BytesMut::new(), None);
+    let all = async {
+        while let Some(chunk) = body.next().await {
+            match chunk {
+                Ok(data) => buffer.extend_from_slice(&data),
+                Err(error) => {
+                    failed = Some(error);
+                    return false;
+                }
+            }
+            if buffer.len() > bytes_max {
+                return false;
+            }
+        }
+        true
+    };
+    let whole = tokio::time::timeout(wait, all).await.unwrap_or(false);
+    let bytes = buffer.freeze();
+    let read = (!bytes.is_empty()).then(|| bytes.clone());
+    let replayed = Replayed { read, failed, ended: whole, rest: body };
+    (whole.then_some(bytes), Payload::Stream { payload: Box::pin(replayed) })
+}
+
+impl Stream for Replayed {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(read) = self.read.take() {
+            return Poll::Ready(Some(Ok(read)));
+        }
+        if let Some(error) = self.failed.take() {
+            self.ended = true;
+            return Poll::Ready(Some(Err(error)));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.rest.poll_next_unpin(context)
+    }
+}
+
+pin_project! {
+    /// The body of a response: the service's, or that of a denial.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindPinned]
+    #[derive(Debug)]
+    enum Kind<B> {
+        Service {
+            #[pin]
+            body: B,
+            // Given back when the body has been sent or dropped.
+            hold: Option<Hold>,
+        },
+        Denial { text: Option<Bytes> },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn service(body: B, hold: Option<Hold>) -> Self {
+        Self { kind: Kind::Service { body, hold } }
+    }
+
+    pub(super) fn denial(text: Bytes) -> Self {
+        Self { kind: Kind::Denial { text: (!text.is_empty()).then_some(text) } }
+    }
+}
+
+impl<B: MessageBody> MessageBody for ResponseBody<B> {
+    type Error = B::Error;
+
+    fn size(&self) -> BodySize {
+        match &self.kind {
+            Kind::Service { body, .. } => body.size(),
+            Kind::Denial { text } => BodySize::Sized(text.as_ref().map_or(0, |text| text.len() as u64)),
+        }
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        match self.project().kind.project() {
+            KindPinned::Service { body, hold } => {
+                let chunk = ready!(body.poll_next(context));
+                if !matches!(chunk, Some(Ok(_))) {
+                    drop(hold.take());
+                }
+                Poll::Ready(chunk)
+            }
+            KindPinned::Denial { text } => Poll::Ready(text.take().map(Ok)),
+        }
+    }
+
+    /// Not while something is held: whoever takes the bytes out has not sent them yet.
+    fn try_into_bytes(self) -> Result<Bytes, Self> {
+        match self.kind {
+            Kind::Service { body, hold: None } => {
+                body.try_into_bytes().map_err(|body| Self::service(body, None))
+            }
+            Kind::Denial { text } => Ok(text.unwrap_or_default()),
+            held @ Kind::Service { .. } => Err(Self { kind: held }),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The middleware and the service it makes.
+
+use std::future::{Ready, ready};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
+use bytes::Bytes;
+use ratekeeper::policy::{Admission, Body as Known, Hold};
+
+use super::body::{self, ResponseBody};
+use super::facts::{RequestRef, is_json};
+use super::future::{Passing, ResponseFuture};
+use super::response;
+use crate::gate::{Answer, Entry, Gate, Waiting};
+use crate::told::Told;
+
+/// Puts the limits of a [`Gate`] in front of a service. Clones share the gate.
+#[derive(Clone, Debug)]
+pub struct RateLimit {
+    gate: Arc<Gate>,
+}
+
+impl RateLimit {
+    /// The middleware.
+    #[must_use]
+    pub fn new(gate: impl Into<Arc<Gate>>) -> Self {
+        Self { gate: gate.into() }
+    }
+}
+
+impl<S, B> Transform<S, ServiceRequest> for RateLimit
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
+    B: 'static,
+{
+    type Response = ServiceResponse<ResponseBody<B>>;
+    type Error = S::Error;
+    type Transform = RateLimitService<S>;
+    type InitError = ();
+    type Future = Ready<Result<RateLimitService<S>, ()>>;
+
+    fn new_transform(&self, inner: S) -> Self::Future {
+        ready(Ok(RateLimitService { gate: Arc::clone(&self.gate), inner: Rc::new(inner) }))
+    }
+}
+
+/// A service behind limits.
+#[derive(Debug)]
+pub struct RateLimitService<S> {
+    gate: Arc<Gate>,
+    inner: Rc<S>,
+}
+
+/// What a request is told, and whether it is this middleware that tells.
+pub(super) struct Teller {
+    pub(super) told: Told,
+    pub(super) is_outermost: bool,
+}
+
+impl Teller {
+    fn of(request: &HttpRequest) -> Self {
+        let mut extensions = request.extensions_mut();
+        if let Some(told) = extensions.get::<Told>() {
+            return Self { told: told.clone(), is_outermost: false };
+        }
+        let told = Told::new();
+        extensions.insert(told.clone());
+        Self { told, is_outermost: true }
+    }
+}
+
+impl<S, B> Service<ServiceRequest> for RateLimitService<S>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
+    B: 'static,
+{
+    type Response = ServiceResponse<ResponseBody<B>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, B, S::Error>;
+
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&self, mut request: ServiceRequest) -> Self::Future {
+        let teller = Teller::of(request.request());
+        let waiting = if self.reads_body(&mut request) {
+            None
+        } else {
+            // The facts borrow the request, so they must be gone before it goes on.
+            let entry = self.gate.enter(&RequestRef::new(request.request()).body(Known::Absent), 1);
+            match entry {
+                Entry::Decided(answer) => return self.decided(request, teller, answer),
+                Entry::Waits(waiting) => Some(waiting),
+            }
+        };
+        let service = Self { gate: Arc::clone(&self.gate), inner: Rc::clone(&self.inner) };
+        ResponseFuture::slow(Box::pin(service.decide(request, teller, waiting)))
+    }
+}
+
+impl<S, B> RateLimitService<S>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
+{
+    /// Whether a rule that could apply looks into the body, and there is one to look into.
+    fn reads_body(&self, request: &mut ServiceRequest) -> bool {
+        let (head, payload) = request.parts_mut();
+        let needs = self.gate.needs_of(&RequestRef::new(head));
+        needs.body && !matches!(payload, Payload::None) && is_json(head)
+    }
+
+    /// What follows from a decision that is there already.
+    fn decided(
+        &self,
+        request: ServiceRequest,
+        teller: Teller,
+        answer: Answer,
+    ) -> ResponseFuture<S::Future, B, S::Error> {
+        match verdict(&self.gate, &request, &teller, answer) {
+            Err(response) => ResponseFuture::denied(request.into_response(response)),
+            Ok(hold) => {
+                let passing = Passing { gate: Arc::clone(&self.gate), teller, hold };
+                ResponseFuture::passing(self.inner.call(request), passing)
+            }
+        }
+    }
+
+    /// Asks the store, if need be about a body that has to be read first, and goes on.
+    async fn decide(
+        self,
+        mut request: ServiceRequest,
+        teller: Teller,
+        waiting: Option<Waiting>,
+    ) -> Result<ServiceResponse<ResponseBody<B>>, S::Error> {
+        let answer = match waiting {
+            Some(waiting) => self.gate.wait(waiting).await,
+            None => {
+                let read = self.read(&mut request).await;
+                self.gate.admit_with(request.request(), read).await
+            }
+        };
+        let hold = match verdict(&self.gate, &request, &teller, answer) {
+            Ok(hold) => hold,
+            Err(response) => return Ok(request.into_response(response)),
+        };
+        let passing = Passing { gate: Arc::clone(&self.gate), teller, hold };
+        let response = self.inner.call(request).await?;
+        Ok(passing.finish(response))
+    }
+
+    /// The body, if it is short enough and soon enough.
+    async fn read(&self, request: &mut ServiceRequest) -> Option<Bytes> {
+        let (max, wait) = (self.gate.body_bytes_max, self.gate.body_wait);
+        if declared_length(request.request()).is_some_and(|length| length > max as u64) {
+            return None;
+        }
+        let (read, whole) = body::read(request.take_payload(), max, wait).await;
+        request.set_payload(whole);
+        read
+    }
+}
+
+impl Gate {
+    /// Judges a request whose body has been read. The JSON in it is gone before the
+    /// store is asked.
+    fn admit_with(
+        &self,
+        request: &HttpRequest,
+        body: Option<Bytes>,
+    ) -> impl Future<Output = Answer> + use<'_> {
+        let json: Option<serde_json::Value> = body.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let known = json.as_ref().map_or(Known::Absent, Known::Json);
+        self.admit(&RequestRef::new(request).body(known), 1)
+    }
+}
+
+fn declared_length(request: &HttpRequest) -> Option<u64> {
+    let length = request.headers().get(actix_web::http::header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
+/// What the request holds if it goes on, or else the response.
+fn verdict<B>(
+    gate: &Gate,
+    request: &ServiceRequest,
+    teller: &Teller,
+    answer: Answer,
+) -> Result<Option<Hold>, HttpResponse<ResponseBody<B>>> {
+    let Ok(Admission { decision, hold }) = answer else { return Err(response::no_identity()) };
+    let denied = (!decision.is_allowed()).then(|| response::denied(&decision, &gate.options));
+    teller.told.add_for(&RequestRef::new(request.request()), decision);
+    let Some(mut denied) = denied else { return Ok(hold) };
+    if teller.is_outermost {
+        response::insert(denied.headers_mut(), teller.told.fields(&gate.options));
+    }
+    Err(denied)
+}

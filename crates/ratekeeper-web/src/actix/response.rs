@@ -1,0 +1,44 @@
+//! Decisions as responses of actix-web, which speaks version 0.2 of the `http` crate.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use ratekeeper::Decision;
+use ratekeeper_http::{Denial, Field, HttpOptions};
+
+use super::body::ResponseBody;
+use crate::common;
+
+/// Puts fields into a header map, over those that are there.
+pub(super) fn insert(headers: &mut HeaderMap, fields: impl Iterator<Item = Field>) {
+    for (name, value) in fields {
+        // Fields are ASCII without control characters, always.
+        let Ok(value) = HeaderValue::from_str(&value) else { continue };
+        // All names are constants in lower case; a test sends every one of them.
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// The response to a denied request, without the fields about limits.
+pub(super) fn denied<B>(decision: &Decision, options: &HttpOptions) -> HttpResponse<ResponseBody<B>> {
+    let Some(denial) = Denial::of(decision, options) else {
+        return HttpResponse::with_body(StatusCode::OK, ResponseBody::denial(Bytes::new()));
+    };
+    let body = match denial.body() {
+        std::borrow::Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        std::borrow::Cow::Owned(text) => Bytes::from(text),
+    };
+    let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    let mut response = HttpResponse::with_body(status, ResponseBody::denial(body));
+    insert(response.headers_mut(), denial.fields());
+    response
+}
+
+/// The response to a request of nobody, where somebody was expected.
+pub(super) fn no_identity<B>() -> HttpResponse<ResponseBody<B>> {
+    let body = ResponseBody::denial(Bytes::from_static(common::NO_IDENTITY.as_bytes()));
+    let mut response = HttpResponse::with_body(StatusCode::INTERNAL_SERVER_ERROR, body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}

@@ -1,0 +1,213 @@
+//! For axum: what handlers can ask, and how denials become responses.
+//!
+//! The layer itself is [`RateLimitLayer`](crate::tower::RateLimitLayer), on a router
+//! or on one of its routes. It finds the matched route by itself, and the
+//! peer's address if the service was made with `into_make_service_with_connect_info`.
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//! use ratekeeper::MemoryStore;
+//! use ratekeeper_web::ready::PathLimit;
+//! use ratekeeper_web::tower::RateLimitLayer;
+//! use std::{sync::Arc, time::Duration};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(MemoryStore::new());
+//! let limit = PathLimit::new(100).expiry(Duration::from_secs(60)).gate(store)?;
+//! let app: Router = Router::new().route("/hook", get(|| async { "ok" })).layer(RateLimitLayer::new(limit));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! axum::serve(listener, app).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::convert::Infallible;
+
+use ::axum::extract::FromRequestParts;
+use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
+use http::request::Parts;
+use ratekeeper::Decision;
+use ratekeeper::policy::{Admission, Body};
+use ratekeeper_http::{HttpOptions, Tally};
+
+use crate::gate::{Gate, NoIdentity};
+use crate::told::Told;
+use crate::tower::{Dialect, RequestRef, denied, insert, no_identity};
+
+/// What the limits said to a request so far, for handlers that want to know.
+///
+/// ```
+/// use ratekeeper_web::axum::Limits;
+///
+/// async fn handler(limits: Limits) -> String {
+///     limits.decision().map_or("no limit applies".into(), |decision| decision.explain())
+/// }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Limits(Told);
+
+impl Limits {
+    /// The decision of the innermost layer; `None` behind none.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.0.decision()
+    }
+
+    /// Everything that the fields of the response will tell.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.0.tally()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Limits {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get::<Told>().cloned().unwrap_or_default()))
+    }
+}
+
+/// Applies limits from within a handler: a second counter on the same endpoint, a cost that
+/// is known only when the body has been read.
+///
+/// Behind a [`RateLimitLayer`](crate::tower::RateLimitLayer), everything is told in the fields
+/// of one response. Without one, return it beside the response, and it tells by itself.
+///
+/// ```
+/// use axum::Json;
+/// use ratekeeper_web::Gate;
+/// use ratekeeper_web::axum::{Apply, Refused};
+/// use std::sync::Arc;
+///
+/// struct Limited { elements: Gate }
+///
+/// async fn matrix(
+///     limits: axum::extract::State<Arc<Limited>>,
+///     apply: Apply,
+///     Json(points): Json<Vec<u32>>,
+/// ) -> Result<String, Refused> {
+///     apply.cost(&limits.elements, points.len() as u64).await?;
+///     Ok("computed".into())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Apply {
+    parts: Parts,
+    told: Told,
+    is_outermost: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Apply {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let outer = parts.extensions.get::<Told>().cloned();
+        let is_outermost = outer.is_none();
+        Ok(Self { parts: parts.clone(), told: outer.unwrap_or_default(), is_outermost })
+    }
+}
+
+impl Apply {
+    /// Applies a limit: one unit. What the admission holds (a place in a quota for
+    /// concurrency) is given back when it is dropped, so keep it as long as the work takes.
+    ///
+    /// # Errors
+    /// The denial, ready to be returned from a handler.
+    pub async fn limit(&self, gate: &Gate) -> Result<Admission, Refused> {
+        self.cost(gate, 1).await
+    }
+
+    /// Applies a limit: so many units, for rules that do not say themselves what a request
+    /// costs. More than 10^9 count as 10^9.
+    ///
+    /// # Errors
+    /// As [`Apply::limit`].
+    pub async fn cost(&self, gate: &Gate, units: u64) -> Result<Admission, Refused> {
+        let facts = || RequestRef::new(&self.parts).body(Body::Absent);
+        let asking = gate.admit(&facts(), units);
+        self.told.speak(gate.options);
+        let refused =
+            |why| Refused { why, options: gate.options, told: self.is_outermost.then(|| self.told.clone()) };
+        match asking.await {
+            Err(NoIdentity) => Err(refused(Why::NoIdentity)),
+            Ok(admission) => {
+                self.told.add_for(&facts(), admission.decision.clone());
+                if admission.decision.is_allowed() {
+                    return Ok(admission);
+                }
+                Err(refused(Why::Denied(admission.decision)))
+            }
+        }
+    }
+
+    /// What the limits said so far.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits(self.told.clone())
+    }
+}
+
+/// Puts the fields about limits into the response, unless a layer does.
+impl IntoResponseParts for Apply {
+    type Error = Infallible;
+
+    fn into_response_parts(self, mut response: ResponseParts) -> Result<ResponseParts, Infallible> {
+        if self.is_outermost {
+            // What it goes with is a success or an error of the handler's, as far as anybody can see here.
+            insert(response.headers_mut(), self.told.spoken_with(http::StatusCode::OK.as_u16()));
+        }
+        Ok(response)
+    }
+}
+
+/// A request that is refused: 429, 503 if the limits could not be checked, or 500
+/// if nobody knows who is calling.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    why: Why,
+    options: HttpOptions,
+    /// What is told by this response, if no layer tells.
+    told: Option<Told>,
+}
+
+#[derive(Clone, Debug)]
+enum Why {
+    Denied(Box<Decision>),
+    NoIdentity,
+}
+
+impl Refused {
+    /// The decision, unless there is none because nobody knows who is calling.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.why {
+            Why::Denied(decision) => Some(decision),
+            Why::NoIdentity => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.why {
+            Why::Denied(decision) => decision.fmt(f),
+            Why::NoIdentity => f.write_str("nobody knows who is calling"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let mut response = match &self.why {
+            Why::Denied(decision) => denied::<::axum::body::Body>(decision, &self.options, Dialect::Http),
+            Why::NoIdentity => no_identity(Dialect::Http),
+        };
+        if let Some(told) = &self.told {
+            insert(response.headers_mut(), told.fields(&self.options));
+        }
+        response.map(::axum::body::Body::new)
+    }
+}

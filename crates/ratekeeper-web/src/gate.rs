@@ -1,0 +1,278 @@
+//! The limits of a service, and what a middleware has to know beside them.
+
+use std::time::Duration;
+
+use ratekeeper::policy::{Admission, Ask, Begun, Facts, KeyFunction, Matched, Needs, Scalar, ServiceLimiter};
+use ratekeeper::{Decision, InvalidInput, LIMIT_MAX, Origin, Outcome};
+use ratekeeper_http::HttpOptions;
+use tracing::{Instrument as _, Span};
+
+use crate::counts::{Counters, Counts};
+use crate::observe::Observations;
+use crate::ready::OnMissingIdentity;
+use crate::told::{OVER_LIMIT, is_watched};
+
+/// How much of a body is read for rules that look into it, unless told otherwise.
+pub const BODY_BYTES_MAX_DEFAULT: usize = 256 << 10;
+/// How long is waited for a body, unless told otherwise.
+pub const BODY_WAIT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// The limits of a service at its door: what middleware asks.
+///
+/// It never fails: what cannot be judged goes on, is counted and logged once.
+#[derive(Debug)]
+pub struct Gate {
+    service: ServiceLimiter,
+    pub(crate) options: HttpOptions,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) body_wait: Duration,
+    /// Who must be known, for limits that are about nobody else.
+    pub(crate) identity: Option<IdentityNeeded>,
+    key: Option<KeyFunction>,
+    spans: bool,
+    observations: Observations,
+    counters: Counters,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct IdentityNeeded {
+    pub(crate) claims: &'static [&'static str],
+    pub(crate) on_missing: OnMissingIdentity,
+}
+
+/// What a gate says to a request: a decision, allowed or denied.
+pub type Answer = Result<Admission, NoIdentity>;
+
+/// Nobody knows who sends the request, and the limit is set up to insist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoIdentity;
+
+impl std::fmt::Display for NoIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody knows who is calling")
+    }
+}
+
+impl std::error::Error for NoIdentity {}
+
+/// How far a request got at the door without I/O.
+#[derive(Debug)]
+pub enum Entry {
+    /// It is decided.
+    Decided(Answer),
+    /// The store has to be asked: [`Gate::wait`]. Nothing has been charged yet.
+    Waits(Waiting),
+}
+
+/// A request that has been looked at, and waits for the store.
+#[derive(Debug)]
+pub struct Waiting {
+    matched: Box<Matched>,
+    span: Span,
+}
+
+impl Gate {
+    /// The door of a service with these limits.
+    #[must_use]
+    pub fn new(service: ServiceLimiter) -> Self {
+        Self {
+            service,
+            options: HttpOptions::default(),
+            body_bytes_max: BODY_BYTES_MAX_DEFAULT,
+            body_wait: BODY_WAIT_DEFAULT,
+            identity: None,
+            key: None,
+            spans: false,
+            observations: Observations::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What clients are told.
+    #[must_use]
+    pub fn options(self, options: HttpOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// How much of a body is read for rules that look into it. For them, a longer
+    /// body is no body; the service gets all of it all the same.
+    #[must_use]
+    pub fn body_bytes_max(self, bytes: usize) -> Self {
+        Self { body_bytes_max: bytes, ..self }
+    }
+
+    /// How long is waited for a body that rules look into. For them, one that
+    /// takes longer is no body.
+    #[must_use]
+    pub fn body_wait(self, wait: Duration) -> Self {
+        Self { body_wait: wait, ..self }
+    }
+
+    /// Makes a span for every check: `ratelimit.check`, with `outcome`.
+    #[must_use]
+    pub fn spans(self, spans: bool) -> Self {
+        Self { spans, ..self }
+    }
+
+    pub(crate) fn key(self, key: KeyFunction) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    pub(crate) fn needs_identity(self, identity: IdentityNeeded) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn service(&self) -> &ServiceLimiter {
+        &self.service
+    }
+
+    /// What clients are told, for adapters.
+    #[must_use]
+    pub fn http_options(&self) -> &HttpOptions {
+        &self.options
+    }
+
+    /// How much of a body is read, and how long is waited for it, for adapters.
+    #[must_use]
+    pub fn body_bounds(&self) -> (usize, Duration) {
+        (self.body_bytes_max, self.body_wait)
+    }
+
+    /// What has to be found out about this request before it can be judged.
+    #[must_use]
+    pub fn needs_of(&self, facts: &dyn Facts) -> Needs {
+        self.service.needs_of(facts)
+    }
+
+    /// What became of requests so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counters.counts()
+    }
+
+    /// Judges a request as far as that takes no I/O, at this cost: more than 10^9
+    /// count as 10^9, so that nobody passes by asking for too much.
+    #[inline]
+    pub fn enter(&self, facts: &dyn Facts, cost: u64) -> Entry {
+        if let Some(answer) = self.before(facts) {
+            return Entry::Decided(answer);
+        }
+        let key = self.key.as_ref().and_then(|key| key.of(facts));
+        let ask = asked(facts, key.as_deref(), cost.min(LIMIT_MAX.into()));
+        if !self.spans {
+            return match self.service.begin(&ask) {
+                Begun::Done(answer) => Entry::Decided(Ok(self.answered(answer))),
+                Begun::Waits(matched) => Entry::Waits(Waiting { matched, span: Span::none() }),
+            };
+        }
+        let span = tracing::info_span!("ratelimit.check", outcome = tracing::field::Empty);
+        match span.in_scope(|| self.service.begin(&ask)) {
+            Begun::Done(answer) => Entry::Decided(Ok(recorded(&span, self.answered(answer)))),
+            Begun::Waits(matched) => Entry::Waits(Waiting { matched, span }),
+        }
+    }
+
+    /// Asks the store about a request that waits for it.
+    pub async fn wait(&self, waiting: Waiting) -> Answer {
+        let Waiting { matched, span } = waiting;
+        let answer = matched.admit().instrument(span.clone()).await;
+        Ok(recorded(&span, self.answered(answer)))
+    }
+
+    /// Judges a request, unless the store needs I/O for it: then nothing has
+    /// happened yet. Whoever asks on in that case saves work with [`Gate::enter`].
+    #[inline]
+    pub fn try_admit(&self, facts: &dyn Facts, cost: u64) -> Option<Answer> {
+        match self.enter(facts, cost) {
+            Entry::Decided(answer) => Some(answer),
+            Entry::Waits(_) => None,
+        }
+    }
+
+    /// Judges a request. The request is looked at right away; the future does not
+    /// need it any more.
+    pub fn admit(&self, facts: &dyn Facts, cost: u64) -> impl Future<Output = Answer> + Send + use<'_> {
+        let entry = self.enter(facts, cost);
+        async move {
+            match entry {
+                Entry::Decided(answer) => answer,
+                Entry::Waits(waiting) => self.wait(waiting).await,
+            }
+        }
+    }
+
+    /// What can be said without asking for limits.
+    #[inline]
+    fn before(&self, facts: &dyn Facts) -> Option<Answer> {
+        self.observations.look(facts, &self.service);
+        let needed = self.identity.as_ref()?;
+        if needed.claims.iter().all(|claim| facts.claim(claim).is_some_and(|claim| is_name(&claim))) {
+            return None;
+        }
+        let insists = needed.on_missing == OnMissingIdentity::Refuse;
+        if self.counters.anonymous() {
+            let then = if insists { "they are refused" } else { "they are not limited" };
+            tracing::warn!(
+                claims = ?needed.claims,
+                then,
+                "requests come without an identity: authentication has to set it before limits are checked"
+            );
+        }
+        Some(if insists { Err(NoIdentity) } else { Ok(unlimited()) })
+    }
+
+    #[inline]
+    fn answered(&self, answer: Result<Admission, InvalidInput>) -> Admission {
+        let admission = answer.unwrap_or_else(|error| self.failed(&error));
+        self.counters.decided(&admission.decision);
+        admission
+    }
+
+    #[cold]
+    fn failed(&self, error: &InvalidInput) -> Admission {
+        if self.counters.failed() {
+            tracing::warn!(%error, "a request could not be judged and goes on; this is told once");
+        }
+        unlimited()
+    }
+}
+
+fn recorded(span: &Span, admission: Admission) -> Admission {
+    let decision = &admission.decision;
+    let outcome = match decision.outcome() {
+        Outcome::Deny => "denied",
+        Outcome::Allow if decision.is_over_limit() => "over_limit",
+        Outcome::Allow => "allowed",
+    };
+    span.record("outcome", outcome);
+    // The limiter marks the span that it is asked in, which is this one: the mark is for the one around it.
+    if !span.is_none() && is_watched(decision) {
+        Span::current().record(OVER_LIMIT, true);
+    }
+    admission
+}
+
+/// Whether a claim can tell one caller from others.
+pub(crate) fn is_name(claim: &Scalar<'_>) -> bool {
+    match claim {
+        Scalar::Text(text) => !text.is_empty(),
+        Scalar::Integer(_) | Scalar::Large(_) => true,
+        Scalar::Float(_) | Scalar::Bool(_) => false,
+    }
+}
+
+fn asked<'a>(facts: &'a dyn Facts, key: Option<&'a str>, cost: u64) -> Ask<'a> {
+    let ask = Ask::request(facts).cost(cost);
+    match key {
+        Some(key) => ask.with_key(key),
+        None => ask,
+    }
+}
+
+fn unlimited() -> Admission {
+    let decision =
+        Decision::without_store(Outcome::Allow, Origin::Unlimited, ratekeeper::Timestamp::default());
+    Admission { decision: Box::new(decision), hold: None }
+}

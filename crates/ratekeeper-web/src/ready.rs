@@ -1,0 +1,246 @@
+//! Limits that most services want, ready-made.
+//!
+//! - [`ProjectLimit`]: every project of every organisation on every endpoint, with
+//!   overrides that are kept in the store;
+//! - [`PathLimit`]: every path, for public endpoints and webhooks;
+//! - [`CustomLimit`]: whatever a function finds in a request.
+//!
+//! Each is a policy of one rule. They count in fixed windows, under the keys of
+//! Application Kit where that has them, so that a service on that library and one
+//! on this share counters and overrides. In mode `monitor` all of them count and
+//! tell, also [`PathLimit`], which Application Kit's does not.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratekeeper::policy::{Facts, Format, KeyFunction, Policies, PolicyLimiter, PolicySpec, Scalar};
+use ratekeeper::{Field, InvalidInput, Mode, Store};
+use serde_json::json;
+
+use crate::gate::{Gate, IdentityNeeded, is_name};
+
+/// The name of a limit's policy if it has none of its own.
+const POLICY_DEFAULT: &str = "requests";
+
+/// What a request without an identity means to a limit per project.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissingIdentity {
+    /// It is not limited.
+    #[default]
+    Skip,
+    /// It is refused: authentication should have come first.
+    Refuse,
+}
+
+/// What all ready-made limits have.
+#[derive(Clone, Debug)]
+struct Terms {
+    service: String,
+    max_requests: u64,
+    expiry: Duration,
+    suffix: String,
+    policy_name: Option<String>,
+    mode: Option<Mode>,
+}
+
+impl Terms {
+    fn new(max_requests: u64) -> Self {
+        Self {
+            service: "http".to_owned(),
+            max_requests,
+            expiry: Duration::from_secs(1),
+            suffix: String::new(),
+            policy_name: None,
+            mode: None,
+        }
+    }
+
+    /// What the headers call it: "" is `requests`, `/elements` is `elements`.
+    fn policy(&self) -> &str {
+        let of_suffix = self.suffix.trim_start_matches('/');
+        let derived = if of_suffix.is_empty() { POLICY_DEFAULT } else { of_suffix };
+        self.policy_name.as_deref().unwrap_or(derived)
+    }
+
+    fn gate(
+        &self,
+        store: Arc<dyn Store>,
+        rule: serde_json::Value,
+        key: KeyFunction,
+    ) -> Result<Gate, InvalidInput> {
+        let mut rule = rule;
+        rule["name"] = self.policy().into();
+        rule["caller_key"] = true.into();
+        rule["quota"] = format!("{}/{}ms fixed_window", self.max_requests, self.expiry.as_millis()).into();
+        if let Some(mode) = self.mode {
+            rule["mode"] = mode.as_str().into();
+        }
+        let document = json!({ "service": self.service, "rules": [rule] }).to_string();
+        let policies = Policies::builder().build()?;
+        let read = PolicySpec::read("this limit", Format::Json, document.as_bytes());
+        policies.install("code", read, None).map_err(|problems| {
+            let problem = problems.iter().next();
+            let (got, expected) = problem
+                .map_or_else(Default::default, |problem| (problem.got.clone(), problem.expected.clone()));
+            InvalidInput::new(Field::Check, got, expected)
+        })?;
+        Ok(Gate::new(PolicyLimiter::on(store, policies).service(&self.service)?).key(key))
+    }
+}
+
+macro_rules! common {
+    ($limit:ident) => {
+        impl $limit {
+            /// How long a window is; a second, unless said otherwise.
+            #[must_use]
+            pub fn expiry(mut self, expiry: Duration) -> Self {
+                self.terms.expiry = expiry;
+                self
+            }
+
+            /// Another counter on the same endpoint: `/elements`.
+            #[must_use]
+            pub fn key_suffix(mut self, suffix: impl Into<String>) -> Self {
+                self.terms.suffix = suffix.into();
+                self
+            }
+
+            /// What headers call it. Without it the suffix gives the name: "" is
+            /// `requests`, `/elements` is `elements`.
+            #[must_use]
+            pub fn policy_name(mut self, name: impl Into<String>) -> Self {
+                self.terms.policy_name = Some(name.into());
+                self
+            }
+
+            /// What it does, whatever `RATE_LIMIT_MODE` says by default.
+            #[must_use]
+            pub fn mode(mut self, mode: Mode) -> Self {
+                self.terms.mode = Some(mode);
+                self
+            }
+
+            /// The service, which tells its counters from those of others on the
+            /// same store; `http`, unless said otherwise.
+            #[must_use]
+            pub fn service(mut self, service: impl Into<String>) -> Self {
+                self.terms.service = service.into();
+                self
+            }
+        }
+    };
+}
+
+/// A limit for every project on every endpoint.
+#[derive(Clone, Debug)]
+pub struct ProjectLimit {
+    terms: Terms,
+    on_missing: OnMissingIdentity,
+}
+
+common!(ProjectLimit);
+
+impl ProjectLimit {
+    /// So many requests in a window.
+    #[must_use]
+    pub fn new(max_requests: u64) -> Self {
+        Self { terms: Terms::new(max_requests), on_missing: OnMissingIdentity::default() }
+    }
+
+    /// What a request without an organisation and a project means.
+    #[must_use]
+    pub fn on_missing_identity(self, on_missing: OnMissingIdentity) -> Self {
+        Self { on_missing, ..self }
+    }
+
+    /// The limit at the door of a service.
+    ///
+    /// # Errors
+    /// If a number is out of bounds or a name is none.
+    pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
+        let suffix = self.terms.suffix.replace('{', "{{").replace('}', "}}");
+        let rule = json!({ "overrides": { "endpoint": format!("{{route}}{suffix}") } });
+        let suffix = self.terms.suffix.clone();
+        let key = KeyFunction::new(move |facts| {
+            let (org, project) = (text(facts.claim("org")?)?, text(facts.claim("project")?)?);
+            Some(Cow::Owned(format!("{}{suffix}:{org}:{project}", endpoint(facts)?)))
+        });
+        let needed = IdentityNeeded { claims: &["org", "project"], on_missing: self.on_missing };
+        Ok(self.terms.gate(store, rule, key)?.needs_identity(needed))
+    }
+}
+
+/// A limit for every path, whoever asks: public endpoints, webhooks.
+#[derive(Clone, Debug)]
+pub struct PathLimit {
+    terms: Terms,
+}
+
+common!(PathLimit);
+
+impl PathLimit {
+    /// So many requests in a window.
+    #[must_use]
+    pub fn new(max_requests: u64) -> Self {
+        Self { terms: Terms::new(max_requests) }
+    }
+
+    /// The limit at the door of a service.
+    ///
+    /// # Errors
+    /// If a number is out of bounds or a name is none.
+    pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
+        let suffix = self.terms.suffix.clone();
+        let key = KeyFunction::new(move |facts| Some(Cow::Owned(format!("path:{}{suffix}", facts.path()?))));
+        self.terms.gate(store, json!({}), key)
+    }
+}
+
+/// A limit by a key of one's own.
+#[derive(Clone, Debug)]
+pub struct CustomLimit {
+    terms: Terms,
+    key: KeyFunction,
+}
+
+common!(CustomLimit);
+
+impl CustomLimit {
+    /// So many requests in a window for each key that the function finds; where it
+    /// finds none, a request is not limited.
+    pub fn new<K>(max_requests: u64, key: K) -> Self
+    where
+        K: for<'r> Fn(&'r dyn Facts) -> Option<Cow<'r, str>> + Send + Sync + 'static,
+    {
+        Self { terms: Terms::new(max_requests), key: KeyFunction::new(key) }
+    }
+
+    /// The limit at the door of a service.
+    ///
+    /// # Errors
+    /// If a number is out of bounds or a name is none.
+    pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
+        let (suffix, found) = (self.terms.suffix.clone(), self.key.clone());
+        let key = KeyFunction::new(move |facts| {
+            let key = found.of(facts)?;
+            Some(if suffix.is_empty() { key } else { Cow::Owned(format!("{key}{suffix}")) })
+        });
+        self.terms.gate(store, json!({}), key)
+    }
+}
+
+/// The route that the service matched, or else the path.
+fn endpoint(facts: &dyn Facts) -> Option<&str> {
+    facts.route().or_else(|| facts.path())
+}
+
+fn text(claim: Scalar<'_>) -> Option<String> {
+    match claim {
+        claim if !is_name(&claim) => None,
+        Scalar::Text(text) => Some(text.into_owned()),
+        Scalar::Integer(number) => Some(number.to_string()),
+        Scalar::Large(number) => Some(number.to_string()),
+        Scalar::Float(_) | Scalar::Bool(_) => None,
+    }
+}

@@ -1,0 +1,150 @@
+//! What one request has been told so far, by all layers and its handler.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratekeeper::policy::Facts;
+use ratekeeper::{Decision, Enforcement};
+use ratekeeper_http::{Field, HttpOptions, Tally};
+use tracing::Span;
+
+/// What is set on the span of a request that a rule which only watches would have denied.
+pub(crate) const OVER_LIMIT: &str = "ratelimit.over_limit";
+
+/// What the limits have said to one request so far. Clones are handles to the
+/// same: middleware puts one into the request, inner layers and the handler add,
+/// and the outermost writes the fields of the response.
+#[derive(Clone, Debug)]
+pub struct Told(Arc<Request>);
+
+#[derive(Debug)]
+struct Request {
+    /// The span of the request: the one that the outermost layer was called in.
+    root: Span,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Box<Decision>>,
+    /// Of all decisions, if there are several.
+    tally: Option<Box<Tally>>,
+    /// How whoever spoke last wants it to be told.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    options: HttpOptions,
+}
+
+impl State {
+    fn tally(&self) -> Tally {
+        match (&self.tally, &self.last) {
+            (Some(tally), _) => Tally::clone(tally),
+            (None, Some(decision)) => Tally::of(decision),
+            (None, None) => Tally::new(),
+        }
+    }
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Told {
+    /// Nothing yet, about a request whose span is the current one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Request { root: Span::current(), state: Mutex::default() }))
+    }
+
+    /// Adds a decision.
+    pub fn add(&self, decision: Box<Decision>) {
+        let state = &mut *self.lock();
+        if let Some(before) = &state.last {
+            // Most requests have one decision, and need no tally.
+            let mut tally = state.tally.take().unwrap_or_else(|| Box::new(Tally::of(before)));
+            tally.add(&decision);
+            state.tally = Some(tally);
+        }
+        state.last = Some(decision);
+    }
+
+    /// Adds a decision on a request with these facts. If a rule that only watches had no
+    /// room, the span of the request is marked with `ratelimit.over_limit`.
+    #[inline]
+    pub fn add_for(&self, facts: &dyn Facts, decision: Box<Decision>) {
+        if decision.is_over_limit() && is_watched(&decision) {
+            self.mark(facts);
+        }
+        self.add(decision);
+    }
+
+    #[cold]
+    fn mark(&self, facts: &dyn Facts) {
+        #[cfg(feature = "opentelemetry")]
+        {
+            use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+            let endpoint = facts.route().or_else(|| facts.path()).unwrap_or_default();
+            self.0.root.set_attribute(OVER_LIMIT, endpoint.to_owned());
+        }
+        #[cfg(not(feature = "opentelemetry"))]
+        let _ = facts;
+        // The limiter has marked the span that it was asked in, which may be one within the request's.
+        if self.0.root.id() != Span::current().id() {
+            self.0.root.record(OVER_LIMIT, true);
+        }
+    }
+
+    /// The decision that was made last; `None` before the first.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.lock().last.as_deref().cloned()
+    }
+
+    /// The policies that the response will tell about.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.lock().tally()
+    }
+
+    /// The fields for the response.
+    pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
+        let state = self.lock();
+        match (&state.tally, &state.last) {
+            (Some(tally), _) => tally.fields(options),
+            (None, Some(decision)) => Tally::of(decision).fields(options),
+            (None, None) => Tally::new().fields(options),
+        }
+    }
+
+    /// The fields for a response with this status. Redirections have none: a client that
+    /// reads that little is left might not follow them, and what comes with a 304 ends up in caches.
+    pub fn fields_with(&self, status: u16, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
+        let told = (!(300..400).contains(&status)).then(|| self.fields(options));
+        told.into_iter().flatten()
+    }
+
+    /// How it is to be told if no layer does.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) fn speak(&self, options: HttpOptions) {
+        self.lock().options = options;
+    }
+
+    /// As [`Told::fields_with`], in the words of whoever spoke last.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) fn spoken_with(&self, status: u16) -> impl Iterator<Item = Field> + use<> {
+        let options = self.lock().options;
+        self.fields_with(status, &options)
+    }
+
+    /// A handler that panics while it adds leaves a whole tally behind.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a quota that only watches had no room.
+pub(crate) fn is_watched(decision: &Decision) -> bool {
+    let mut shadows =
+        decision.verdicts().iter().filter(|verdict| verdict.enforcement() == Enforcement::Shadow);
+    shadows.any(|verdict| !verdict.is_admitted() && verdict.cost() > 0)
+}

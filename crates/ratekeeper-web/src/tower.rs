@@ -1,0 +1,26 @@
+//! A layer for any tower service: hyper, axum, tonic.
+//!
+//! - A policy that does not look into bodies on a store that needs no I/O is decided
+//!   right in `call`: no task, no boxed future.
+//! - Bodies are read only if a rule that could apply to the request looks into
+//!   them, only if they are JSON, and never further than [`Gate`](crate::Gate) allows; the service
+//!   gets them whole ([`RequestBody`]).
+//! - Responses stream as they always did ([`ResponseBody`]). What a request holds
+//!   (places in quotas for concurrency) is given back when its response body has been sent
+//!   or dropped: on a panic and when the client hangs up as well.
+//! - Layers may be nested. All add to one tally; the outermost one writes the fields,
+//!   except on redirections ([`Told::fields_with`](crate::Told::fields_with)).
+//! - gRPC callers get a status, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`, with the same fields.
+
+mod body;
+mod facts;
+mod future;
+mod layer;
+mod response;
+
+pub use body::{RequestBody, ResponseBody};
+pub use facts::{Peer, RequestRef, Route};
+pub use future::ResponseFuture;
+pub use layer::{RateLimit, RateLimitLayer};
+#[cfg(feature = "axum")]
+pub(crate) use response::{Dialect, denied, insert, no_identity};

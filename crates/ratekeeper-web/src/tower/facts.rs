@@ -1,0 +1,116 @@
+//! The facts of a request of the `http` crate.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+use http::{Extensions, Uri};
+use ratekeeper::policy::{Body, Facts, Identity, Scalar};
+
+use super::response::Dialect;
+
+/// The address at the other end of the connection, as a request extension, for
+/// servers that do not put it into requests in a way of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
+/// The route that the service matched, as a request extension, for routers other
+/// than axum's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route(pub String);
+
+/// A request, as policies see it.
+#[derive(Debug)]
+pub struct RequestRef<'a> {
+    parts: &'a Parts,
+    uri: &'a Uri,
+    body: Body<'a>,
+}
+
+impl<'a> RequestRef<'a> {
+    /// A request whose body nobody has read.
+    #[must_use]
+    pub fn new(parts: &'a Parts) -> Self {
+        Self { parts, uri: uri(parts), body: Body::Unread }
+    }
+
+    /// The same with what was read of its body.
+    #[must_use]
+    pub fn body(self, body: Body<'a>) -> Self {
+        Self { body, ..self }
+    }
+}
+
+impl Facts for RequestRef<'_> {
+    fn method(&self) -> Option<&str> {
+        Some(self.parts.method.as_str())
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(self.uri.path())
+    }
+
+    fn route(&self) -> Option<&str> {
+        #[cfg(feature = "axum")]
+        if let Some(matched) = self.parts.extensions.get::<::axum::extract::MatchedPath>() {
+            return Some(matched.as_str());
+        }
+        if let Some(Route(route)) = self.parts.extensions.get() {
+            return Some(route);
+        }
+        // The path of a gRPC call names its method.
+        Dialect::of(self.parts).is_grpc().then(|| self.uri.path())
+    }
+
+    fn query_string(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.parts.headers.get(name).map(http::HeaderValue::as_bytes)
+    }
+
+    fn header_from_end(&self, name: &str, back: usize) -> Option<&[u8]> {
+        self.parts.headers.get_all(name).iter().rev().nth(back).map(http::HeaderValue::as_bytes)
+    }
+
+    fn body(&self) -> Body<'_> {
+        self.body
+    }
+
+    fn peer(&self) -> Option<IpAddr> {
+        peer(&self.parts.extensions)
+    }
+
+    fn claim(&self, name: &str) -> Option<Scalar<'_>> {
+        self.parts.extensions.get::<Identity>()?.get(name)
+    }
+}
+
+/// What was asked for. A router within another one sees its own part of the path, but two
+/// of those parts may look the same.
+fn uri(parts: &Parts) -> &Uri {
+    #[cfg(feature = "axum")]
+    if let Some(::axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri;
+    }
+    &parts.uri
+}
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(::axum::extract::ConnectInfo(peer)) =
+        extensions.get::<::axum::extract::ConnectInfo<SocketAddr>>()
+    {
+        return Some(peer.ip());
+    }
+    if let Some(Peer(peer)) = extensions.get() {
+        return Some(*peer);
+    }
+    extensions.get::<SocketAddr>().map(SocketAddr::ip)
+}
+
+/// Whether the body claims to be JSON.
+pub(super) fn is_json(parts: &Parts) -> bool {
+    let content_type = parts.headers.get(http::header::CONTENT_TYPE);
+    content_type.is_some_and(|value| crate::common::is_json(value.as_bytes()))
+}

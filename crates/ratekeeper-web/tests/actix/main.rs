@@ -1,0 +1,15 @@
+//! The middleware in front of actix-web, asked in the same process and over sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod basics;
+mod bodies;
+mod example;
+mod handlers;
+mod hostile;
+mod nested;
+mod outages;
+mod ready;
+mod remote;
+mod sockets;
+mod support;

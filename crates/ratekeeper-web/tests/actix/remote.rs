@@ -1,0 +1,82 @@
+//! A store that takes I/O, or so it says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratekeeper::{
+    Algorithm, Check, Control, Decision, Key, MemoryStore, Overrides, Reservation, Settled, Store,
+    StoreError, StoreErrorKind, StoreFuture, Timestamp,
+};
+
+use crate::support::store;
+
+/// A store that needs I/O, or so it says: every answer takes a turn of the runtime.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    inner: Arc<MemoryStore>,
+    is_away: AtomicBool,
+}
+
+impl Remote {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { inner: store(), is_away: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn away() -> Arc<Self> {
+        let store = Self::new();
+        store.is_away.store(true, Ordering::SeqCst);
+        store
+    }
+
+    async fn journey(&self) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(StoreError::new(StoreErrorKind::Unavailable, "it is away")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Remote {
+    fn try_check(&self, _: &Check<'_>, _: &mut Decision) -> Option<Result<(), StoreError>> {
+        None
+    }
+
+    fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
+        StoreFuture::pending(async move {
+            self.journey().await?;
+            self.inner.check(check).await
+        })
+    }
+
+    fn reserve<'a>(&'a self, check: &'a Check<'a>, by: &'a Reservation<'a>) -> StoreFuture<'a, Decision> {
+        self.inner.reserve(check, by)
+    }
+
+    fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled> {
+        self.inner.settle(id, actual)
+    }
+
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+        StoreFuture::pending(async move {
+            self.journey().await?;
+            self.inner.refund(check, decision, units).await
+        })
+    }
+
+    fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {
+        self.inner.reset(key, algorithm)
+    }
+
+    fn overrides(&self) -> &dyn Overrides {
+        self.inner.overrides()
+    }
+
+    fn control(&self) -> &dyn Control {
+        self.inner.control()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+}

@@ -1,0 +1,89 @@
+//! What the layer allocates for a request that it lets pass. A binary of its own, because it
+//! counts what the whole process allocates.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use http::{Request, Response};
+use ratekeeper::MemoryStore;
+use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper_web::tower::{Peer, RateLimitLayer, RequestBody};
+use ratekeeper_web::{Gate, HttpOptions};
+use tower::{Layer as _, Service};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: passes everything on to the system's allocator.
+#[allow(unsafe_code, reason = "a global allocator cannot be written without")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn gate(options: HttpOptions) -> Gate {
+    let policy =
+        b"service = 'test'\n[[rules]]\nname = 'clients'\nkeys = 'ip:{client.ip}'\nquota = '1000000/s'\n";
+    let policies = Policies::builder().mode(None).build().unwrap();
+    policies.install("test", PolicySpec::read("test", Format::Toml, policy), None).unwrap();
+    Gate::new(PolicyLimiter::on(Arc::new(MemoryStore::new()), policies).service("test").unwrap())
+        .options(options)
+}
+
+/// What one call allocates when everything has been asked before.
+fn allocations_of<S, B>(mut service: S) -> u64
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let request = || {
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(Peer([192, 0, 2, 1].into()));
+        request
+    };
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut call = |request| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let mut future = std::pin::pin!(service.call(request));
+        let std::task::Poll::Ready(response) = future.as_mut().poll(&mut context) else {
+            panic!("it is decided in place")
+        };
+        drop(response);
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    let _ = (call(request()), call(request()));
+    call(request())
+}
+
+// One test, so that no other thread of the harness allocates meanwhile.
+#[test]
+fn little_is_allocated_for_a_request_that_passes() {
+    fn answers<B>(_: Request<B>) -> std::future::Ready<Result<Response<Body>, Infallible>> {
+        std::future::ready(Ok(Response::new(Body::default())))
+    }
+    let bare = allocations_of(tower::service_fn(answers::<Body>));
+    let limited = |options| {
+        let service = tower::service_fn(answers::<RequestBody<Body>>);
+        allocations_of(RateLimitLayer::new(gate(options)).layer(service)) - bare
+    };
+    // What the request is told, its place among the extensions, the decision, and the key.
+    assert_eq!(limited(HttpOptions::without_fields()), 4);
+    // Two values, and the two parts of a map that was empty.
+    assert_eq!(limited(HttpOptions::default()), 4 + 4);
+}

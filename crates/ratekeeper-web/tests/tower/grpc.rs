@@ -1,0 +1,78 @@
+//! What gRPC callers get.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
+use ratekeeper_web::Gate;
+use ratekeeper_web::ready::{OnMissingIdentity, ProjectLimit};
+use ratekeeper_web::tower::{RateLimitLayer, RequestBody};
+use tower::{Layer as _, ServiceExt as _};
+
+use super::{Remote, field, gate, gate_on, store};
+
+const METHOD: &str = "/shop.v1.Orders/Place";
+
+fn call(content_type: &str) -> Request<Body> {
+    Request::post(METHOD).header("content-type", content_type).body(Body::from("\0\0\0\0\0")).unwrap()
+}
+
+async fn answer(gate: Gate, calls: usize, content_type: &str) -> Response<impl http_body::Body> {
+    let service = tower::service_fn(|_: Request<RequestBody<Body>>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    let limited = RateLimitLayer::new(gate).layer(service);
+    for _ in 1..calls {
+        limited.clone().oneshot(call(content_type)).await.unwrap();
+    }
+    limited.oneshot(call(content_type)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_denial_is_trailers_alone_and_has_the_fields() {
+    let rules = "[[rules]]\nname = 'orders'\nwhen = \"route == '/shop.v1.Orders/Place'\"\nkeys = 'all'\n\
+                 quota = '1/60s fixed_window'\n";
+    for asked in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
+        let response = answer(gate(rules).0, 2, asked).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(field(&response, "content-type"), Some("application/grpc"));
+        assert_eq!(field(&response, "grpc-status"), Some("8"));
+        assert!(field(&response, "grpc-message").unwrap().contains("orders"));
+        assert_eq!(field(&response, "retry-after"), Some("60"));
+        assert_eq!(field(&response, "ratelimit-policy"), Some(r#""orders";q=1;w=60"#));
+        assert_eq!(field(&response, "ratelimit"), Some(r#""orders";r=0;t=60"#));
+        assert!(response.into_body().is_end_stream(), "so the headers are the trailers");
+    }
+}
+
+#[tokio::test]
+async fn a_call_from_a_browser_is_answered_in_its_own_kind() {
+    let rules = "[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '1/60s fixed_window'\n";
+    let cases = [
+        ("application/grpc-web", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text+proto"),
+    ];
+    for (asked, answered) in cases {
+        let response = answer(gate(rules).0, 2, asked).await;
+        assert_eq!(field(&response, "content-type"), Some(answered));
+        assert_eq!(field(&response, "grpc-status"), Some("8"));
+    }
+    let response = answer(gate(rules).0, 2, "application/grpcish").await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "that is not gRPC");
+}
+
+#[tokio::test]
+async fn an_outage_that_denies_is_unavailable() {
+    let rules = "[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '1/60s'\non_outage = 'deny'\n";
+    let response = answer(gate_on(Remote::away(), rules), 1, "application/grpc").await;
+    assert_eq!((response.status(), field(&response, "grpc-status")), (StatusCode::OK, Some("14")));
+    assert_eq!(field(&response, "ratelimit"), None);
+}
+
+#[tokio::test]
+async fn a_call_of_nobody_is_refused_as_an_internal_error() {
+    let limit = ProjectLimit::new(1).on_missing_identity(OnMissingIdentity::Refuse);
+    let response = answer(limit.gate(store().0).unwrap(), 1, "application/grpc").await;
+    assert_eq!((response.status(), field(&response, "grpc-status")), (StatusCode::OK, Some("13")));
+}
