@@ -99,7 +99,8 @@ enum Part {
     Value(Fact),
 }
 
-/// A key template. See the [module](self) for what it promises.
+/// A key template. Values are escaped, so that no value can imitate another key;
+/// long subjects become a digest.
 #[derive(Clone, Debug)]
 pub struct Template {
     text: Box<str>,
