@@ -85,11 +85,14 @@ where
         let (mut parts, body) = request.into_parts();
         let teller = Teller::of(&mut parts);
         let facts = RequestRef::new(&parts);
-        let reads_body = self.gate.needs_of(&facts).body && is_json(&parts) && !body.is_end_stream();
+        let needs_body = self.gate.needs_of(&facts).body;
+        let reads_body = needs_body && is_json(&parts) && !body.is_end_stream();
         let waiting = if reads_body {
             None
         } else {
-            match self.gate.enter(&facts.body(Known::Absent), 1) {
+            // A policy that is new by now and does need the body says so: it was not read.
+            let known = if needs_body { Known::Absent } else { Known::Unread };
+            match self.gate.enter(&facts.body(known), 1) {
                 Entry::Decided(answer) => return self.decided(parts, body, teller, answer),
                 Entry::Waits(waiting) => Some(waiting),
             }

@@ -64,7 +64,9 @@ impl<'a> Ask<'a> {
 
 impl std::fmt::Debug for Ask<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ask").field("key", &self.key).field("cost", &self.cost).finish_non_exhaustive()
+        // Keys may be somebody's secret.
+        let has_key = self.key.is_some();
+        f.debug_struct("Ask").field("has_key", &has_key).field("cost", &self.cost).finish_non_exhaustive()
     }
 }
 

@@ -137,13 +137,25 @@ impl Policies {
         let name = read.as_ref().map(|spec| spec.service.clone()).ok();
         let name = name.as_deref().or(service);
         let service = name.map(|name| self.entry(name)).transpose();
-        let service = service.map_err(|error| beyond_bounds(source, &error))?;
+        let service = service.map_err(|error| {
+            let problems = beyond_bounds(source, &error);
+            self.refuse(source, &problems);
+            problems
+        })?;
         let before = service.as_ref().and_then(|service| service.current.load_full());
         let compiled =
             read.and_then(|spec| Policy::compile_after(&spec, source, &self.0.options, before.as_deref()));
         match (compiled, service) {
             (Ok(policy), Some(service)) => {
+                if before.is_some_and(|before| before.store() != policy.store()) {
+                    tracing::warn!(
+                        source,
+                        service = service.name,
+                        "another `store` takes effect with a restart"
+                    );
+                }
                 service.install(source, policy);
+                self.put_right(source);
                 Ok(())
             }
             (Ok(_), None) => Ok(()),
@@ -164,7 +176,7 @@ impl Policies {
         let Some(service) = self.find(service) else { return };
         let mut history = service.history();
         if history.source.as_deref() == Some(source) && service.current.swap(None).is_some() {
-            (history.source, history.since) = (None, None);
+            (history.source, history.since, history.last_refusal) = (None, None, None);
             tracing::warn!(source, service = service.name, "the policy is gone; nothing is limited");
         }
     }
@@ -178,6 +190,13 @@ impl Policies {
                 status.failure = Some(reason.to_owned());
             }
         });
+    }
+
+    /// What was wrong at a source is not any more.
+    fn put_right(&self, source: &str) {
+        if let Some(status) = self.sources().get_mut(source) {
+            status.last_refusal = None;
+        }
     }
 
     /// Notes a document of nobody knows whom.

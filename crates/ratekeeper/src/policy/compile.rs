@@ -21,7 +21,7 @@ use super::address::Addresses;
 use super::document::Place;
 use super::problem::{Problem, Problems};
 use super::request::{Facts, Needs};
-use super::spec::{PolicySpec, Text};
+use super::spec::{PolicySpec, StoreUrl, Text};
 use super::status::RuleCounters;
 use super::syntax::SyntaxError;
 use super::template::KeyHashing;
@@ -90,6 +90,7 @@ impl Default for CompileOptions {
 #[derive(Debug)]
 pub struct Policy {
     pub(super) service: String,
+    store: Option<StoreUrl>,
     pub(super) addresses: Addresses,
     pub(super) rules: Box<[Rule]>,
     pub(super) limits: LimitSets,
@@ -130,6 +131,7 @@ impl Policy {
         let warnings = std::mem::take(&mut compiler.warnings);
         compiler.problems.or(Some(Self {
             service: spec.service.clone(),
+            store: spec.store.clone(),
             addresses: Addresses::default()
                 .trust(spec.trusted_proxies.iter().copied())
                 .header(spec.proxy_header)
@@ -146,6 +148,12 @@ impl Policy {
     #[must_use]
     pub fn service(&self) -> &str {
         &self.service
+    }
+
+    /// Where it wants its counters to live, if it says so.
+    #[must_use]
+    pub fn store(&self) -> Option<&StoreUrl> {
+        self.store.as_ref()
     }
 
     /// What must be known of a request before it can be judged.

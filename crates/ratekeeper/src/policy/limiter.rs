@@ -56,6 +56,23 @@ impl PolicyLimiter {
         Self { engine: Arc::new(Engine::new(store)), policies }
     }
 
+    /// A limiter on the store that the policy of a service names; in memory, if it
+    /// names none. A policy that names another one later is warned about and counts
+    /// where it did: a running service does not move its counters.
+    ///
+    /// # Errors
+    /// If the service has no policy, or its store cannot be opened.
+    pub fn for_service(policies: Policies, service: &str) -> Result<Self, InvalidInput> {
+        let none =
+            || InvalidInput::new(Field::Store, format!("no policy of `{service}`"), "one that is in force");
+        let policy = policies.policy(service).ok_or_else(none)?;
+        let store = match policy.store() {
+            Some(url) => url.open()?,
+            None => Arc::new(MemoryStore::new()),
+        };
+        Ok(Self::on(store, policies))
+    }
+
     /// The same, counting what rules with `scope = "process"` limit in `process`.
     #[must_use]
     pub fn counting_in(self, process: Arc<MemoryStore>) -> Self {

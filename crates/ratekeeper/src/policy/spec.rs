@@ -15,9 +15,10 @@ mod shape;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::Quota;
+use ratekeeper_core::{InvalidInput, Quota};
 
 pub use self::network::Network;
 use super::address::ProxyHeader;
@@ -25,6 +26,8 @@ use super::document::{Format, Node, Place};
 use super::problem::Problems;
 use crate::control::Mode;
 use crate::limiter::OnOutage;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
 
 /// How many rules a policy may have.
 pub const RULES_MAX: usize = 1_000;
@@ -220,6 +223,26 @@ impl StoreUrl {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl StoreUrl {
+    /// Opens the store: within a tokio runtime, unless it is `memory`.
+    ///
+    /// # Errors
+    /// If the URL cannot be used, or this program was built without the feature `redis`.
+    pub fn open(&self) -> Result<Arc<dyn Store>, InvalidInput> {
+        if self.0 == "memory" {
+            return Ok(Arc::new(MemoryStore::new()));
+        }
+        #[cfg(feature = "redis")]
+        return Ok(Arc::new(crate::store::redis::RedisStore::builder(&self.0).build()?));
+        #[cfg(not(feature = "redis"))]
+        Err(InvalidInput::new(
+            ratekeeper_core::Field::Store,
+            "a server, in a program that has only memory",
+            "`memory`, or a program that is built with the feature `redis`",
+        ))
     }
 }
 

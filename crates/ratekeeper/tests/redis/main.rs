@@ -12,6 +12,8 @@ mod outages;
 mod overrides;
 mod permissions;
 mod poison;
+#[cfg(feature = "policy")]
+mod policies;
 mod script;
 mod setup;
 mod subjects;

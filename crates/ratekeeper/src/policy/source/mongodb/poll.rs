@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn polls_are_spread_around_the_interval() {
-        let interval = Duration::from_secs(30);
+        let interval = super::super::settings::INTERVAL_DEFAULT;
         let waits = [0.0, 0.5, 1.0].map(|chance| jittered(interval, chance).as_millis());
         assert_eq!(waits, [27_000, 30_000, 33_000]);
     }
