@@ -233,9 +233,12 @@ def try_all(edits: list[Edit], workspace: pathlib.Path) -> int:
 
 
 def main() -> int:
-    """Runs the whole list, or the part the command line selects."""
+    """Runs the whole list, or the part the command line selects: words of edits, `--skip` and a suite."""
     words = sys.argv[1:]
+    skipped = words.pop(words.index("--skip") + 1) if "--skip" in words[:-1] else None
+    words = [word for word in words if word != "--skip"]
     edits = [edit for edit in load() if not words or any(word in edit.name + edit.file for word in words)]
+    edits = [edit for edit in edits if edit.tests != skipped]
     with tempfile.TemporaryDirectory(prefix="test-of-tests-") as folder:
         workspace = pathlib.Path(folder)
         copy_workspace(workspace)
