@@ -53,14 +53,8 @@ SUITES["policy"] = [
     *["--", "examples_at_work::", "hostile::", "matching::", "modes::", "penalties::", "precedence::", "reload::"],
     *["--skip", "ten_thousand"],
 ]
-# The same binary: what is on the server, at the server's time, and what others have put there.
-SUITES["server"] = [
-    *SUITES["script"][: SUITES["script"].index("--") + 1],
-    *["layout::", "poison::", "versions::", "exactness::a_batch", "lifetimes::no_key", "lifetimes::everything_ends_at"],
-]
 # Edits of the script are not built: the tests read the one that this variable names.
 SCRIPT = "RATEKEEPER_SCRIPT"
-SCRIPT_SUITES = {"script", "server"}
 CARGO = [
     *[os.environ.get("CARGO", "cargo"), "test", "--locked", "--quiet"],
     *["--config", 'profile.test.package."*".opt-level=2'],
@@ -192,7 +186,7 @@ def try_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
     """Applies an edit, runs its tests and takes it back."""
     path = workspace / edit.file
     original = path.read_text()
-    if edit.tests in SCRIPT_SUITES:
+    if edit.tests == "script":
         wrong = workspace / "wrong.lua"
         wrong.write_text(original.replace(edit.find, edit.replace))
         return try_suite(edit.tests, workspace, edit.hangs, **{SCRIPT: str(wrong)})
