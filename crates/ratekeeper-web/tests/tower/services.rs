@@ -97,16 +97,29 @@ async fn readiness_is_the_services_where_decisions_take_io() {
 #[tokio::test]
 async fn an_error_of_the_service_is_handed_up_and_nothing_stays_held() {
     for remote in [false, true] {
-        let store: Arc<dyn Store> = if remote { Remote::new() } else { store().0 };
+        let counting = Remote::new();
+        let store: Arc<dyn Store> = if remote { counting.clone() } else { store().0 };
         let (mut limited, _) = strict(gate_on(store, ONE_AT_A_TIME));
         let _busy = limited.poll_ready(&mut Context::from_waker(Waker::noop()));
-        for _ in 0..2 {
+        for round in 1..=2 {
             let failed = limited.ready().await.unwrap().call(get("/error")).await;
             assert_eq!(failed.unwrap_err(), "it failed");
             // What is given back over I/O is given back in the background.
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            if remote {
+                refunded(&counting, round).await;
+            }
         }
     }
+}
+
+/// Waits until so many refunds were asked of the store, and not one more.
+async fn refunded(remote: &Remote, count: usize) {
+    let start = std::time::Instant::now();
+    while remote.refunds.load(Ordering::SeqCst) < count {
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{count} refunds");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!(remote.refunds.load(Ordering::SeqCst), count);
 }
 
 /// What happens to a request that is cut off while the service is at work.
@@ -122,10 +135,10 @@ async fn what_a_request_holds_is_given_back_once_when_it_is_cut_off() {
     assert!(tokio::time::timeout(timeout, &mut under_way).await.is_err(), "it is under way");
     assert_eq!(limited.clone().oneshot(get("/")).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     drop(under_way);
-    tokio::time::sleep(timeout).await;
-    assert_eq!(remote.refunds.load(Ordering::SeqCst), 1);
+    refunded(&remote, 1).await;
     let next = tokio::time::timeout(timeout, limited.oneshot(get("/"))).await;
     assert!(next.is_err(), "there is room again, so it is under way");
+    refunded(&remote, 2).await;
 }
 
 #[tokio::test]
@@ -142,8 +155,7 @@ async fn what_a_response_holds_is_given_back_once_whether_it_is_read_or_dropped(
             true => assert_eq!(super::text(response).await, "ok"),
             false => drop(response),
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        assert_eq!(remote.refunds.load(Ordering::SeqCst), round + 1);
+        refunded(&remote, round + 1).await;
     }
 }
 
