@@ -134,7 +134,9 @@ fn told(conditions: &Conditions, rounds: u32, seconds: &str, rows: &[Row]) -> St
             ALLOWING_MIN,
             "allowing with all fields: at least 0.96 of the bare service's requests per second",
         ),
+        target("around-allows", ALLOWING_MIN, "the same around the router: at least 0.96"),
         target("ratekeeper-denies", DENYING_MIN, "denying with the problem document: at least 0.95"),
+        target("around-denies", DENYING_MIN, "the same around the router: at least 0.95"),
     ];
     let spread = |series: &Series, digits: usize| {
         format!("{:.digits$} ({:.digits$} to {:.digits$})", series.median(), series.min(), series.max())

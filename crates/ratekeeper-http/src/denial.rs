@@ -90,7 +90,7 @@ impl<'a> Denial<'a> {
         let fields = [
             Some((field::CONTENT_TYPE, self.content_type().into())),
             // RFC 6585, section 4: a 429 must not be stored by a cache.
-            Some((field::CACHE_CONTROL, "no-store".into())),
+            Some((field::CACHE_CONTROL, field::NO_STORE.into())),
             self.retry_after().map(|secs| (field::RETRY_AFTER, whole(secs).into())),
         ];
         fields.into_iter().flatten()
@@ -102,15 +102,21 @@ impl<'a> Denial<'a> {
         if self.is_outage { "14" } else { "8" }
     }
 
+    /// The sentence that goes with it, percent-encoded.
+    #[must_use]
+    pub fn grpc_message(&self) -> String {
+        let mut message = Text::default();
+        self.write_detail(&mut message, Text::push);
+        message.percent_encoded().finish()
+    }
+
     /// The fields of a gRPC response that is nothing but trailers (HTTP status 200,
     /// no body), in place of [`Denial::fields`].
     pub fn grpc_fields(&self) -> impl Iterator<Item = Field> + use<> {
-        let mut message = Text::default();
-        self.write_detail(&mut message, Text::push);
         let fields = [
             Some((field::CONTENT_TYPE, "application/grpc".into())),
             Some((field::GRPC_STATUS, self.grpc_status().into())),
-            Some((field::GRPC_MESSAGE, message.percent_encoded().finish().into())),
+            Some((field::GRPC_MESSAGE, self.grpc_message().into())),
             self.retry_after().map(|secs| (field::RETRY_AFTER, whole(secs).into())),
         ];
         fields.into_iter().flatten()

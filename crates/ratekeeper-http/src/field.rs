@@ -9,6 +9,8 @@ pub const RATELIMIT: &str = "ratelimit";
 pub const RETRY_AFTER: &str = "retry-after";
 /// Denials are not to be kept by caches (RFC 6585).
 pub const CACHE_CONTROL: &str = "cache-control";
+/// What `Cache-Control` says then.
+pub const NO_STORE: &str = "no-store";
 /// What the body is.
 pub const CONTENT_TYPE: &str = "content-type";
 /// The status of a gRPC call.
@@ -17,9 +19,9 @@ pub const GRPC_STATUS: &str = "grpc-status";
 pub const GRPC_MESSAGE: &str = "grpc-message";
 
 /// The limit, what is left of it, when it is reset.
-pub(crate) const LEGACY: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+pub const LEGACY: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
 /// The same with the prefix of experiments.
-pub(crate) const LEGACY_X: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+pub const LEGACY_X: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
 /// Every field about limits that can be sent, whatever the options: the value of
 /// `Access-Control-Expose-Headers`, without which browsers hide them from scripts

@@ -46,4 +46,4 @@ mod text;
 
 pub use denial::{Denial, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS};
 pub use options::{Body, Draft, HttpOptions, Legacy, Reset};
-pub use tally::{Field, MEMBERS_MAX, PARTITION_BYTES_MAX, SharedTally, Tally};
+pub use tally::{FIELDS_MAX, Field, MEMBERS_MAX, PARTITION_BYTES_MAX, SharedTally, Tally};

@@ -127,8 +127,14 @@ impl HttpOptions {
     }
 }
 
-// For documents that describe what is sent.
+// For those who send it, and for documents that describe it.
 impl HttpOptions {
+    /// Whether any field about limits is sent.
+    #[must_use]
+    pub const fn has_fields(&self) -> bool {
+        self.draft.is_some() || !matches!(self.legacy, Legacy::Off)
+    }
+
     /// What the body of a denial is.
     #[must_use]
     pub const fn content_type(&self) -> &'static str {
@@ -164,6 +170,9 @@ mod tests {
         assert_eq!(names(HttpOptions::without_fields()), "");
         let old = HttpOptions::without_fields().legacy(Legacy::XRateLimit);
         assert_eq!(names(old), "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset");
+        for options in [HttpOptions::default(), HttpOptions::without_fields(), old] {
+            assert_eq!(options.has_fields(), !names(options).is_empty());
+        }
     }
 
     #[test]

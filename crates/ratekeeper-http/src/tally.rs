@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::field;
 use crate::member::Member;
-use crate::options::{Draft, HttpOptions, Legacy, Reset};
-use crate::text::{Text, whole};
+use crate::options::{HttpOptions, Legacy, Reset};
+use crate::text::Text;
 
 /// The most policies that are told about one request. More are left out of the
 /// fields, the later ones; they still decide.
@@ -22,6 +22,9 @@ pub const PARTITION_BYTES_MAX: usize = 64;
 
 /// Policies that are kept without allocating.
 const MEMBERS_INLINE: usize = 4;
+
+/// The most fields that a response can have: those of the standard, and those of old.
+pub const FIELDS_MAX: usize = 5;
 
 /// A header field: its name in lower case, and its value, which is ASCII.
 pub type Field = (&'static str, Cow<'static, str>);
@@ -88,42 +91,49 @@ impl Tally {
     /// The fields for the response, whether it was allowed or denied; what comes
     /// with a denial besides is [`Denial::fields`](crate::Denial::fields).
     pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
-        let mut fields = [const { None }; 5];
-        if let Some(last) = self.members.last() {
-            if let Some(draft) = options.draft {
-                fields[0] = Some((field::RATELIMIT_POLICY, self.policies()));
-                fields[1] = Some((field::RATELIMIT, self.statuses(draft)));
+        let mut fields = [const { None }; FIELDS_MAX];
+        let mut room = fields.iter_mut();
+        self.each_field(options, |name, value| {
+            if let Some(field) = room.next() {
+                *field = Some((name, Cow::Owned(value.to_owned())));
             }
-            let [limit, remaining, reset] = legacy(last, options);
-            (fields[2], fields[3], fields[4]) = (limit, remaining, reset);
-        }
+        });
         fields.into_iter().flatten()
     }
 
-    fn policies(&self) -> Cow<'static, str> {
-        self.list(Member::write_policy)
-    }
-
-    fn statuses(&self, draft: Draft) -> Cow<'static, str> {
-        self.list(|member, text| member.write_status(text, draft))
-    }
-
-    fn list(&self, write: impl Fn(&Member, &mut Text)) -> Cow<'static, str> {
+    /// Hands out the fields of [`Tally::fields`] one by one, for header types that copy
+    /// values anyway: no string is made for any of them.
+    pub fn each_field(&self, options: &HttpOptions, mut tell: impl FnMut(&'static str, &str)) {
+        let Some(last) = self.members.last() else { return };
         let mut text = Text::default();
+        if let Some(draft) = options.draft {
+            self.list(&mut text, Member::write_policy);
+            tell(field::RATELIMIT_POLICY, text.as_str());
+            text.clear();
+            self.list(&mut text, |member, text| member.write_status(text, draft));
+            tell(field::RATELIMIT, text.as_str());
+        }
+        for (name, value) in legacy(last, options).into_iter().flatten() {
+            text.clear();
+            text.integer(value);
+            tell(name, text.as_str());
+        }
+    }
+
+    fn list(&self, text: &mut Text, write: impl Fn(&Member, &mut Text)) {
         for (index, member) in self.members.iter().enumerate() {
             if index > 0 {
                 text.push(", ");
             }
-            write(member, &mut text);
+            write(member, text);
         }
-        text.finish().into()
     }
 }
 
 /// The three fields of old, which have room for one policy.
-fn legacy(member: &Member, options: &HttpOptions) -> [Option<Field>; 3] {
+fn legacy(member: &Member, options: &HttpOptions) -> [Option<(&'static str, u64)>; 3] {
     let [limit, remaining, reset] = match options.legacy {
-        Legacy::Off => return [const { None }; 3],
+        Legacy::Off => return [None; 3],
         Legacy::RateLimit => field::LEGACY,
         Legacy::XRateLimit => field::LEGACY_X,
     };
@@ -132,9 +142,9 @@ fn legacy(member: &Member, options: &HttpOptions) -> [Option<Field>; 3] {
         Reset::Epoch => member.ends_at(),
     };
     [
-        Some((limit, whole(member.limit()).into())),
-        Some((remaining, whole(member.remaining()).into())),
-        resets.map(|resets| (reset, whole(resets).into())),
+        Some((limit, member.limit())),
+        Some((remaining, member.remaining())),
+        resets.map(|resets| (reset, resets)),
     ]
 }
 

@@ -52,9 +52,21 @@ impl Text {
         if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled }
     }
 
+    /// The value. Everything written was text, so it is text.
+    #[inline]
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(self.bytes()).unwrap_or_default()
+    }
+
+    /// Makes room for the next value.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.spilled.clear();
+    }
+
     pub(crate) fn integer(&mut self, value: u64) {
-        let (digits, start) = digits(value);
-        self.extend(&digits[start..]);
+        self.push(itoa::Buffer::new().format(value));
     }
 
     /// Writes `key` and a whole number: `;q=10`.
@@ -119,33 +131,15 @@ impl Text {
         encoded
     }
 
-    /// The value. Everything written was text, so it is text.
+    /// The value, in a string that has no byte to spare.
     pub(crate) fn finish(&self) -> String {
-        String::from_utf8(self.bytes().to_vec()).unwrap_or_default()
+        self.as_str().to_owned()
     }
 }
 
 /// A whole number as a value.
 pub(crate) fn whole(value: u64) -> String {
-    let (digits, start) = digits(value);
-    String::from_utf8(digits[start..].to_vec()).unwrap_or_default()
-}
-
-/// The digits of a number, and where they begin: the machinery of `write!` costs
-/// five times as much.
-#[inline]
-fn digits(mut value: u64) -> ([u8; 20], usize) {
-    // The longest is 2^64 - 1.
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return (digits, start);
-        }
-    }
+    itoa::Buffer::new().format(value).to_owned()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use axum::routing::get;
 use axum::{Router, serve};
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{MemoryStore, Store};
-use ratekeeper_web::tower::RateLimitLayer;
+use ratekeeper_web::axum::rate_limit;
 use ratekeeper_web::{Gate, Identity};
 use tokio::net::TcpListener;
 
@@ -67,12 +67,12 @@ fn app() -> Result<Router, Box<dyn Error>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     Ok(Router::new()
         .route("/reports/{id}", get(|Path(id): Path<String>| async move { format!("report {id}\n") }))
-        .route_layer(RateLimitLayer::new(gate(&store, EXPENSIVE)?))
+        .route_layer(rate_limit(gate(&store, EXPENSIVE)?))
         .route("/", get(|| async { "hello\n" }))
         // What is added last comes first: addresses, then authentication, then users.
-        .layer(RateLimitLayer::new(gate(&store, BY_USER)?))
+        .layer(rate_limit(gate(&store, BY_USER)?))
         .layer(from_fn(authenticate))
-        .layer(RateLimitLayer::new(gate(&store, BY_ADDRESS)?)))
+        .layer(rate_limit(gate(&store, BY_ADDRESS)?)))
 }
 
 #[tokio::main]

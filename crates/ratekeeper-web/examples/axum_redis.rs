@@ -17,8 +17,8 @@ use axum::routing::{get, put};
 use axum::{Router, serve};
 use ratekeeper::{Override, OverrideScope, RedisStore, Store};
 use ratekeeper_web::Identity;
+use ratekeeper_web::axum::rate_limit;
 use ratekeeper_web::ready::ProjectLimit;
-use ratekeeper_web::tower::RateLimitLayer;
 use tokio::net::TcpListener;
 
 const SEARCH: &str = "/datasets/{id}/search";
@@ -48,7 +48,7 @@ fn app(store: Arc<dyn Store>) -> Result<Router, Box<dyn Error>> {
     let limit = ProjectLimit::new(3).expiry(Duration::from_secs(60)).gate(Arc::clone(&store))?;
     Ok(Router::new()
         .route(SEARCH, get(|| async { "found\n" }))
-        .route_layer(RateLimitLayer::new(limit))
+        .route_layer(rate_limit(limit))
         .route("/limits/{org}/{project}/{limit}", put(set_limit))
         .layer(from_fn(authenticate))
         .with_state(store))

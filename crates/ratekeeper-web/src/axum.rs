@@ -1,20 +1,19 @@
 //! For axum: what handlers can ask, and how denials become responses.
 //!
-//! The layer itself is [`RateLimitLayer`](crate::tower::RateLimitLayer), on a router
-//! or on one of its routes. It finds the matched route by itself, and the
-//! peer's address if the service was made with `into_make_service_with_connect_info`.
+//! The layer itself is [`rate_limit`], on a router or on one of its routes. It finds the matched
+//! route by itself, and the peer's address if the service was made with
+//! `into_make_service_with_connect_info`.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
 //! use ratekeeper::MemoryStore;
 //! use ratekeeper_web::ready::PathLimit;
-//! use ratekeeper_web::tower::RateLimitLayer;
 //! use std::{sync::Arc, time::Duration};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = Arc::new(MemoryStore::new());
 //! let limit = PathLimit::new(100).expiry(Duration::from_secs(60)).gate(store)?;
-//! let app: Router = Router::new().route("/hook", get(|| async { "ok" })).layer(RateLimitLayer::new(limit));
+//! let app: Router = Router::new().route("/hook", get(|| async { "ok" })).layer(ratekeeper_web::axum::rate_limit(limit));
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! axum::serve(listener, app).await?;
 //! # Ok(())
@@ -22,6 +21,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use ::axum::extract::FromRequestParts;
 use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
@@ -32,7 +32,14 @@ use ratekeeper_http::{HttpOptions, Tally};
 
 use crate::gate::{Gate, NoIdentity};
 use crate::told::Told;
-use crate::tower::{Dialect, RequestRef, denied, insert, no_identity};
+use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_identity};
+
+/// Puts the limits of a gate in front of a router or a route: a
+/// [`RateLimitLayer`](crate::tower::RateLimitLayer) that hands bodies on as they are.
+#[must_use]
+pub fn rate_limit(gate: impl Into<Arc<Gate>>) -> RateLimitLayer<crate::tower::Axum> {
+    RateLimitLayer::with_bodies(gate)
+}
 
 /// What the limits said to a request so far, for handlers that want to know.
 ///
@@ -155,7 +162,9 @@ impl IntoResponseParts for Apply {
     fn into_response_parts(self, mut response: ResponseParts) -> Result<ResponseParts, Infallible> {
         if self.is_outermost {
             // What it goes with is a success or an error of the handler's, as far as anybody can see here.
-            insert(response.headers_mut(), self.told.spoken_with(http::StatusCode::OK.as_u16()));
+            let headers = response.headers_mut();
+            let status = http::StatusCode::OK.as_u16();
+            self.told.each_spoken(status, |name, value| insert(headers, name, value));
         }
         Ok(response)
     }
@@ -201,13 +210,15 @@ impl std::error::Error for Refused {}
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
+        let body_of = ::axum::body::Body::from;
         let mut response = match &self.why {
-            Why::Denied(decision) => denied::<::axum::body::Body>(decision, &self.options, Dialect::Http),
-            Why::NoIdentity => no_identity(Dialect::Http),
+            Why::Denied(decision) => denied(decision, &self.options, Dialect::Http, body_of),
+            Why::NoIdentity => no_identity(Dialect::Http, body_of),
         };
         if let Some(told) = &self.told {
-            insert(response.headers_mut(), told.fields(&self.options));
+            let (status, headers) = (response.status().as_u16(), response.headers_mut());
+            told.each_field(status, &self.options, |name, value| insert(headers, name, value));
         }
-        response.map(::axum::body::Body::new)
+        response
     }
 }

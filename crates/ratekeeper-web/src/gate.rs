@@ -146,6 +146,13 @@ impl Gate {
         self.service.needs_of(facts)
     }
 
+    /// Whether a rule that could apply to this request looks into its body.
+    #[must_use]
+    #[inline]
+    pub fn needs_body_of(&self, facts: &dyn Facts) -> bool {
+        self.service.needs_body_of(facts)
+    }
+
     /// What became of requests so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

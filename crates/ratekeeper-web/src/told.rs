@@ -56,6 +56,13 @@ impl Told {
         Self(Arc::new(Request { root: Span::current(), state: Mutex::default() }))
     }
 
+    /// One decision on a request with these facts, whose span is `root`.
+    pub(crate) fn first(root: Span, facts: &dyn Facts, decision: Box<Decision>) -> Self {
+        mark_if_watched(&root, facts, &decision);
+        let state = State { last: Some(decision), ..State::default() };
+        Self(Arc::new(Request { root, state: Mutex::new(state) }))
+    }
+
     /// Adds a decision.
     pub fn add(&self, decision: Box<Decision>) {
         let state = &mut *self.lock();
@@ -72,26 +79,8 @@ impl Told {
     /// room, the span of the request is marked with `ratelimit.over_limit`.
     #[inline]
     pub fn add_for(&self, facts: &dyn Facts, decision: Box<Decision>) {
-        if decision.is_over_limit() && is_watched(&decision) {
-            self.mark(facts);
-        }
+        mark_if_watched(&self.0.root, facts, &decision);
         self.add(decision);
-    }
-
-    #[cold]
-    fn mark(&self, facts: &dyn Facts) {
-        #[cfg(feature = "opentelemetry")]
-        {
-            use tracing_opentelemetry::OpenTelemetrySpanExt as _;
-            let endpoint = facts.route().or_else(|| facts.path()).unwrap_or_default();
-            self.0.root.set_attribute(OVER_LIMIT, endpoint.to_owned());
-        }
-        #[cfg(not(feature = "opentelemetry"))]
-        let _ = facts;
-        // The limiter has marked the span that it was asked in, which may be one within the request's.
-        if self.0.root.id() != Span::current().id() {
-            self.0.root.record(OVER_LIMIT, true);
-        }
     }
 
     /// The decision that was made last; `None` before the first.
@@ -108,19 +97,21 @@ impl Told {
 
     /// The fields for the response.
     pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
-        let state = self.lock();
-        match (&state.tally, &state.last) {
-            (Some(tally), _) => tally.fields(options),
-            (None, Some(decision)) => Tally::of(decision).fields(options),
-            (None, None) => Tally::new().fields(options),
-        }
+        self.tally().fields(options)
     }
 
-    /// The fields for a response with this status. Redirections have none: a client that
-    /// reads that little is left might not follow them, and what comes with a 304 ends up in caches.
-    pub fn fields_with(&self, status: u16, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
-        let told = (!(300..400).contains(&status)).then(|| self.fields(options));
-        told.into_iter().flatten()
+    /// The fields for a response with this status, one by one. Redirections have none: a client
+    /// that reads that little is left might not follow them, and what comes with a 304
+    /// ends up in caches.
+    pub fn each_field(&self, status: u16, options: &HttpOptions, tell: impl FnMut(&'static str, &str)) {
+        if options.has_fields() && !(300..400).contains(&status) {
+            let state = self.lock();
+            match (&state.tally, &state.last) {
+                (Some(tally), _) => tally.each_field(options, tell),
+                (None, Some(decision)) => Tally::of(decision).each_field(options, tell),
+                (None, None) => {}
+            }
+        }
     }
 
     /// How it is to be told if no layer does.
@@ -129,16 +120,40 @@ impl Told {
         self.lock().options = options;
     }
 
-    /// As [`Told::fields_with`], in the words of whoever spoke last.
+    /// As [`Told::each_field`], in the words of whoever spoke last.
     #[cfg(any(feature = "actix", feature = "axum"))]
-    pub(crate) fn spoken_with(&self, status: u16) -> impl Iterator<Item = Field> + use<> {
+    pub(crate) fn each_spoken(&self, status: u16, tell: impl FnMut(&'static str, &str)) {
         let options = self.lock().options;
-        self.fields_with(status, &options)
+        self.each_field(status, &options, tell);
     }
 
     /// A handler that panics while it adds leaves a whole tally behind.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Marks the span of a request if a rule that only watches had no room for it.
+#[inline]
+pub(crate) fn mark_if_watched(root: &Span, facts: &dyn Facts, decision: &Decision) {
+    if decision.is_over_limit() && is_watched(decision) {
+        mark(root, facts);
+    }
+}
+
+#[cold]
+fn mark(root: &Span, facts: &dyn Facts) {
+    #[cfg(feature = "opentelemetry")]
+    {
+        use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+        let endpoint = facts.route().or_else(|| facts.path()).unwrap_or_default();
+        root.set_attribute(OVER_LIMIT, endpoint.to_owned());
+    }
+    #[cfg(not(feature = "opentelemetry"))]
+    let _ = facts;
+    // The limiter has marked the span that it was asked in, which may be one within the request's.
+    if root.id() != Span::current().id() {
+        root.record(OVER_LIMIT, true);
     }
 }
 

@@ -9,15 +9,19 @@
 //!   (places in quotas for concurrency) is given back when its response body has been sent
 //!   or dropped: on a panic and when the client hangs up as well.
 //! - Layers may be nested. All add to one tally; the outermost one writes the fields,
-//!   except on redirections ([`Told::fields_with`](crate::Told::fields_with)).
+//!   except on redirections ([`Told::each_field`](crate::Told::each_field)).
 //! - gRPC callers get a status, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`, with the same fields.
 
+mod bodies;
 mod body;
 mod facts;
 mod future;
 mod layer;
 mod response;
 
+#[cfg(feature = "axum")]
+pub use bodies::Axum;
+pub use bodies::{RequestBodies, ResponseBodies, Wrapped};
 pub use body::{RequestBody, ResponseBody};
 pub use facts::{Peer, RequestRef, Route};
 pub use future::ResponseFuture;

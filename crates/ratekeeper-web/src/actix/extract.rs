@@ -134,8 +134,8 @@ impl Apply {
     /// Puts the fields about limits into a response, unless a middleware does.
     pub fn tell<B>(&self, response: &mut HttpResponse<B>) {
         if self.is_outermost {
-            let fields = self.told.spoken_with(response.status().as_u16());
-            insert(response.headers_mut(), fields);
+            let (status, headers) = (response.status().as_u16(), response.headers_mut());
+            self.told.each_spoken(status, |name, value| insert(headers, name, value));
         }
     }
 }
@@ -194,7 +194,8 @@ impl ResponseError for Refused {
     fn error_response(&self) -> HttpResponse<BoxBody> {
         let mut response = self.response();
         if let Some(told) = &self.told {
-            insert(response.headers_mut(), told.fields(&self.options));
+            let (status, headers) = (response.status().as_u16(), response.headers_mut());
+            told.each_field(status, &self.options, |name, value| insert(headers, name, value));
         }
         response
     }

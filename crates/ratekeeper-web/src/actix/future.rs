@@ -25,8 +25,9 @@ impl Passing {
     pub(super) fn finish<B>(self, response: ServiceResponse<B>) -> ServiceResponse<ResponseBody<B>> {
         let mut response = response.map_body(|_, body| ResponseBody::service(body, self.hold));
         if self.teller.is_outermost {
-            let fields = self.teller.told.fields_with(response.status().as_u16(), &self.gate.options);
-            response::insert(response.headers_mut(), fields);
+            let (status, headers) = (response.status().as_u16(), response.headers_mut());
+            let insert = |name, value: &str| response::insert(headers, name, value);
+            self.teller.told.each_field(status, &self.gate.options, insert);
         }
         response
     }

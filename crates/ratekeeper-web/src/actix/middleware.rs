@@ -109,8 +109,8 @@ where
     /// Whether a rule that could apply looks into the body, and there is one to look into.
     fn reads_body(&self, request: &mut ServiceRequest) -> bool {
         let (head, payload) = request.parts_mut();
-        let needs = self.gate.needs_of(&RequestRef::new(head));
-        needs.body && !matches!(payload, Payload::None) && is_json(head)
+        let needs_body = self.gate.needs_body_of(&RequestRef::new(head));
+        needs_body && !matches!(payload, Payload::None) && is_json(head)
     }
 
     /// What follows from a decision that is there already.
@@ -195,7 +195,9 @@ fn verdict<B>(
     teller.told.add_for(&RequestRef::new(request.request()), decision);
     let Some(mut denied) = denied else { return Ok(hold) };
     if teller.is_outermost {
-        response::insert(denied.headers_mut(), teller.told.fields(&gate.options));
+        let (status, headers) = (denied.status().as_u16(), denied.headers_mut());
+        let insert = |name, value: &str| response::insert(headers, name, value);
+        teller.told.each_field(status, &gate.options, insert);
     }
     Err(denied)
 }

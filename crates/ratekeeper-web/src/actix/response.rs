@@ -5,16 +5,15 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use ratekeeper::Decision;
-use ratekeeper_http::{Denial, Field, HttpOptions};
+use ratekeeper_http::{Denial, HttpOptions};
 
 use super::body::ResponseBody;
 use crate::common;
 
-/// Puts fields into a header map, over those that are there.
-pub(super) fn insert(headers: &mut HeaderMap, fields: impl Iterator<Item = Field>) {
-    for (name, value) in fields {
-        // Fields are ASCII without control characters, always.
-        let Ok(value) = HeaderValue::from_str(&value) else { continue };
+/// Puts a field into a header map, over the one that is there.
+pub(super) fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    // Fields are ASCII without control characters, always.
+    if let Ok(value) = HeaderValue::from_str(value) {
         // All names are constants in lower case; a test sends every one of them.
         headers.insert(HeaderName::from_static(name), value);
     }
@@ -31,7 +30,9 @@ pub(super) fn denied<B>(decision: &Decision, options: &HttpOptions) -> HttpRespo
     };
     let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let mut response = HttpResponse::with_body(status, ResponseBody::denial(body));
-    insert(response.headers_mut(), denial.fields());
+    for (name, value) in denial.fields() {
+        insert(response.headers_mut(), name, &value);
+    }
     response
 }
 

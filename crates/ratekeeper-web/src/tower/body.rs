@@ -33,6 +33,13 @@ impl<B> RequestBody<B> {
     pub fn untouched(body: B) -> Self {
         Self { read: None, next: None, failed: None, ended: false, rest: body }
     }
+
+    /// The body as it was if nobody has touched it, or else what `rebuilt` makes of it.
+    #[cfg(feature = "axum")]
+    pub(super) fn into_body(self, rebuilt: impl FnOnce(Self) -> B) -> B {
+        let is_touched = self.read.is_some() || self.next.is_some() || self.failed.is_some() || self.ended;
+        if is_touched { rebuilt(self) } else { self.rest }
+    }
 }
 
 impl<B> RequestBody<B>

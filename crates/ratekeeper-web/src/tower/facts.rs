@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
-use http::{Extensions, Uri};
+use http::{Extensions, HeaderMap, Method, Request, Uri};
 use ratekeeper::policy::{Body, Facts, Identity, Scalar};
 
 use super::response::Dialect;
@@ -21,16 +21,27 @@ pub struct Route(pub String);
 /// A request, as policies see it.
 #[derive(Debug)]
 pub struct RequestRef<'a> {
-    parts: &'a Parts,
+    method: &'a Method,
     uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
     body: Body<'a>,
 }
 
 impl<'a> RequestRef<'a> {
-    /// A request whose body nobody has read.
+    /// A request of which these are the parts, and whose body nobody has read.
     #[must_use]
     pub fn new(parts: &'a Parts) -> Self {
-        Self { parts, uri: uri(parts), body: Body::Unread }
+        let Parts { method, uri, headers, extensions, .. } = parts;
+        Self { method, uri: asked_for(uri, extensions), headers, extensions, body: Body::Unread }
+    }
+
+    /// A request whose body nobody has read.
+    #[must_use]
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        let (headers, extensions) = (request.headers(), request.extensions());
+        let uri = asked_for(request.uri(), extensions);
+        Self { method: request.method(), uri, headers, extensions, body: Body::Unread }
     }
 
     /// The same with what was read of its body.
@@ -42,7 +53,7 @@ impl<'a> RequestRef<'a> {
 
 impl Facts for RequestRef<'_> {
     fn method(&self) -> Option<&str> {
-        Some(self.parts.method.as_str())
+        Some(self.method.as_str())
     }
 
     fn path(&self) -> Option<&str> {
@@ -51,14 +62,14 @@ impl Facts for RequestRef<'_> {
 
     fn route(&self) -> Option<&str> {
         #[cfg(feature = "axum")]
-        if let Some(matched) = self.parts.extensions.get::<::axum::extract::MatchedPath>() {
+        if let Some(matched) = self.extensions.get::<::axum::extract::MatchedPath>() {
             return Some(matched.as_str());
         }
-        if let Some(Route(route)) = self.parts.extensions.get() {
+        if let Some(Route(route)) = self.extensions.get() {
             return Some(route);
         }
         // The path of a gRPC call names its method.
-        Dialect::of(self.parts).is_grpc().then(|| self.uri.path())
+        Dialect::of(self.headers).is_grpc().then(|| self.uri.path())
     }
 
     fn query_string(&self) -> Option<&str> {
@@ -66,11 +77,11 @@ impl Facts for RequestRef<'_> {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        self.parts.headers.get(name).map(http::HeaderValue::as_bytes)
+        self.headers.get(name).map(http::HeaderValue::as_bytes)
     }
 
     fn header_from_end(&self, name: &str, back: usize) -> Option<&[u8]> {
-        self.parts.headers.get_all(name).iter().rev().nth(back).map(http::HeaderValue::as_bytes)
+        self.headers.get_all(name).iter().rev().nth(back).map(http::HeaderValue::as_bytes)
     }
 
     fn body(&self) -> Body<'_> {
@@ -78,22 +89,24 @@ impl Facts for RequestRef<'_> {
     }
 
     fn peer(&self) -> Option<IpAddr> {
-        peer(&self.parts.extensions)
+        peer(self.extensions)
     }
 
     fn claim(&self, name: &str) -> Option<Scalar<'_>> {
-        self.parts.extensions.get::<Identity>()?.get(name)
+        self.extensions.get::<Identity>()?.get(name)
     }
 }
 
 /// What was asked for. A router within another one sees its own part of the path, but two
 /// of those parts may look the same.
-fn uri(parts: &Parts) -> &Uri {
+fn asked_for<'a>(uri: &'a Uri, extensions: &'a Extensions) -> &'a Uri {
     #[cfg(feature = "axum")]
-    if let Some(::axum::extract::OriginalUri(uri)) = parts.extensions.get() {
-        return uri;
+    if let Some(::axum::extract::OriginalUri(original)) = extensions.get() {
+        return original;
     }
-    &parts.uri
+    #[cfg(not(feature = "axum"))]
+    let _ = extensions;
+    uri
 }
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
@@ -110,7 +123,7 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
 }
 
 /// Whether the body claims to be JSON.
-pub(super) fn is_json(parts: &Parts) -> bool {
-    let content_type = parts.headers.get(http::header::CONTENT_TYPE);
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(http::header::CONTENT_TYPE);
     content_type.is_some_and(|value| crate::common::is_json(value.as_bytes()))
 }

@@ -1,5 +1,6 @@
 //! The future of a response.
 
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -7,11 +8,13 @@ use std::task::{Context, Poll, ready};
 use http::Response;
 use pin_project_lite::pin_project;
 use ratekeeper::policy::Hold;
+use ratekeeper_http::{FIELDS_MAX, HttpOptions};
 
-use super::body::ResponseBody;
+use super::bodies::ResponseBodies;
 use super::layer::Teller;
 use super::response;
 use crate::gate::Gate;
+use crate::told::Told;
 
 /// A request that goes on: what is to be done with its response.
 pub(super) struct Passing {
@@ -21,13 +24,24 @@ pub(super) struct Passing {
 }
 
 impl Passing {
-    pub(super) fn finish<R>(self, response: Response<R>) -> Response<ResponseBody<R>> {
-        let mut response = response.map(|body| ResponseBody::service(body, self.hold));
-        if self.teller.is_outermost {
-            let fields = self.teller.told.fields_with(response.status().as_u16(), &self.gate.options);
-            response::insert(response.headers_mut(), fields);
+    pub(super) fn finish<C: ResponseBodies<R>, R>(self, response: Response<R>) -> Response<C::Body> {
+        let mut response = C::passed(response, self.hold);
+        if let Teller::Outermost(told) = &self.teller {
+            told.tell(&mut response, &self.gate.options);
         }
         response
+    }
+}
+
+impl Told {
+    fn tell<B>(&self, response: &mut Response<B>, options: &HttpOptions) {
+        if !options.has_fields() {
+            return;
+        }
+        let status = response.status().as_u16();
+        let headers = response.headers_mut();
+        headers.reserve(FIELDS_MAX);
+        self.each_field(status, options, |name, value| response::insert(headers, name, value));
     }
 }
 
@@ -35,9 +49,10 @@ type Slow<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 pin_project! {
     /// The response of a service behind limits.
-    pub struct ResponseFuture<F, T, E> {
+    pub struct ResponseFuture<F, C, T, E> {
         #[pin]
         state: State<F, T, E>,
+        bodies: PhantomData<fn() -> C>,
     }
 }
 
@@ -53,25 +68,26 @@ pin_project! {
     }
 }
 
-impl<F, T, E> ResponseFuture<F, T, E> {
+impl<F, C, T, E> ResponseFuture<F, C, T, E> {
     pub(super) fn denied(response: T) -> Self {
-        Self { state: State::Denied { response: Some(response) } }
+        Self { state: State::Denied { response: Some(response) }, bodies: PhantomData }
     }
 
     pub(super) fn passing(inner: F, passing: Passing) -> Self {
-        Self { state: State::Passing { inner, passing: Some(passing) } }
+        Self { state: State::Passing { inner, passing: Some(passing) }, bodies: PhantomData }
     }
 
     pub(super) fn slow(slow: Slow<T, E>) -> Self {
-        Self { state: State::Slow { slow } }
+        Self { state: State::Slow { slow }, bodies: PhantomData }
     }
 }
 
-impl<F, R, E> Future for ResponseFuture<F, Response<ResponseBody<R>>, E>
+impl<F, C, R, E> Future for ResponseFuture<F, C, Response<C::Body>, E>
 where
     F: Future<Output = Result<Response<R>, E>>,
+    C: ResponseBodies<R>,
 {
-    type Output = Result<Response<ResponseBody<R>>, E>;
+    type Output = Result<Response<C::Body>, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
@@ -84,8 +100,8 @@ where
                 // An error of the service drops what the request held.
                 let passing = passing.take();
                 Poll::Ready(response.map(|response| match passing {
-                    Some(passing) => passing.finish(response),
-                    None => response.map(|body| ResponseBody::service(body, None)),
+                    Some(passing) => passing.finish::<C, R>(response),
+                    None => C::passed(response, None),
                 }))
             }
             StatePinned::Slow { slow } => slow.as_mut().poll(context),
@@ -93,7 +109,7 @@ where
     }
 }
 
-impl<F, T, E> std::fmt::Debug for ResponseFuture<F, T, E> {
+impl<F, C, T, E> std::fmt::Debug for ResponseFuture<F, C, T, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

@@ -1,192 +1,217 @@
 //! The layer and the service it makes.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
-use ratekeeper::policy::{Admission, Body as Known, Hold};
+use ratekeeper::policy::{Admission, Body as Known};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Span;
 
-use super::body::{RequestBody, ResponseBody};
+use super::bodies::{RequestBodies, ResponseBodies, Wrapped};
+use super::body::RequestBody;
 use super::facts::{RequestRef, is_json};
 use super::future::{Passing, ResponseFuture};
 use super::response::{self, Dialect};
 use crate::gate::{Answer, Entry, Gate, Waiting};
-use crate::told::Told;
+use crate::told::{Told, mark_if_watched};
 
 /// Puts the limits of a [`Gate`] in front of a service.
 #[derive(Clone, Debug)]
-pub struct RateLimitLayer {
+pub struct RateLimitLayer<C = Wrapped> {
     gate: Arc<Gate>,
+    bodies: PhantomData<fn() -> C>,
 }
 
 impl RateLimitLayer {
-    /// The layer.
+    /// The layer, for any service. Routers of axum have a faster one:
+    /// `ratekeeper_web::axum::rate_limit`.
     #[must_use]
     pub fn new(gate: impl Into<Arc<Gate>>) -> Self {
-        Self { gate: gate.into() }
+        Self::with_bodies(gate)
     }
 }
 
-impl<S> Layer<S> for RateLimitLayer {
-    type Service = RateLimit<S>;
+impl<C> RateLimitLayer<C> {
+    /// The layer, for services with bodies of this kind.
+    #[must_use]
+    pub fn with_bodies(gate: impl Into<Arc<Gate>>) -> Self {
+        Self { gate: gate.into(), bodies: PhantomData }
+    }
+}
 
-    fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { gate: Arc::clone(&self.gate), inner }
+impl<S, C> Layer<S> for RateLimitLayer<C> {
+    type Service = RateLimit<S, C>;
+
+    fn layer(&self, inner: S) -> RateLimit<S, C> {
+        RateLimit { gate: Arc::clone(&self.gate), inner, bodies: PhantomData }
     }
 }
 
 /// A service behind limits.
 #[derive(Clone, Debug)]
-pub struct RateLimit<S> {
+pub struct RateLimit<S, C = Wrapped> {
     gate: Arc<Gate>,
     inner: S,
+    bodies: PhantomData<fn() -> C>,
 }
 
-/// What a request is told, and whether it is this layer that tells.
-pub(super) struct Teller {
-    pub(super) told: Told,
-    pub(super) is_outermost: bool,
+/// A response on its way out.
+type Passed<C, R> = Response<<C as ResponseBodies<R>>::Body>;
+
+/// Who tells the client, if the request goes on.
+pub(super) enum Teller {
+    /// A layer around this one.
+    Other,
+    /// This layer: there is none around it.
+    Outermost(Told),
 }
 
-impl Teller {
-    fn of(parts: &mut Parts) -> Self {
-        if let Some(told) = parts.extensions.get::<Told>() {
-            return Self { told: told.clone(), is_outermost: false };
-        }
-        let told = Told::new();
-        parts.extensions.insert(told.clone());
-        Self { told, is_outermost: true }
-    }
-}
-
-impl<S, B, R> Service<Request<B>> for RateLimit<S>
+impl<S, B, R, C> Service<Request<B>> for RateLimit<S, C>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    C: RequestBodies<B> + ResponseBodies<R> + 'static,
+    <C as ResponseBodies<R>>::Body: 'static,
+    S: Service<Request<<C as RequestBodies<B>>::Body>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     R: 'static,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Passed<C, R>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, Self::Response, S::Error>;
+    type Future = ResponseFuture<S::Future, C, Self::Response, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (mut parts, body) = request.into_parts();
-        let teller = Teller::of(&mut parts);
-        let facts = RequestRef::new(&parts);
-        let needs_body = self.gate.needs_of(&facts).body;
-        let reads_body = needs_body && is_json(&parts) && !body.is_end_stream();
-        let waiting = if reads_body {
+        let facts = RequestRef::of(&request);
+        let needs_body = self.gate.needs_body_of(&facts);
+        let waiting = if needs_body && is_json(request.headers()) && !request.body().is_end_stream() {
             None
         } else {
             // A policy that is new by now and does need the body says so: it was not read.
             let known = if needs_body { Known::Absent } else { Known::Unread };
             match self.gate.enter(&facts.body(known), 1) {
-                Entry::Decided(answer) => return self.decided(parts, body, teller, answer),
+                Entry::Decided(answer) => return self.decided(request, answer),
                 Entry::Waits(waiting) => Some(waiting),
             }
         };
         // The service that is ready is this one; the copy has to become so.
         let copy = self.inner.clone();
-        let ready =
-            RateLimit { gate: Arc::clone(&self.gate), inner: std::mem::replace(&mut self.inner, copy) };
-        ResponseFuture::slow(Box::pin(ready.decide(parts, body, teller, waiting)))
+        let ready = RateLimit {
+            gate: Arc::clone(&self.gate),
+            inner: std::mem::replace(&mut self.inner, copy),
+            bodies: self.bodies,
+        };
+        ResponseFuture::slow(Box::pin(ready.decide(request, Span::current(), waiting)))
     }
 }
 
-impl<S> RateLimit<S> {
+impl<S, C> RateLimit<S, C> {
     /// What follows from a decision that is there already.
+    #[inline]
     fn decided<B, R>(
         &mut self,
-        parts: Parts,
-        body: B,
-        teller: Teller,
+        mut request: Request<B>,
         answer: Answer,
-    ) -> ResponseFuture<S::Future, Response<ResponseBody<R>>, S::Error>
+    ) -> ResponseFuture<S::Future, C, Passed<C, R>, S::Error>
     where
-        S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        C: RequestBodies<B> + ResponseBodies<R>,
+        S: Service<Request<<C as RequestBodies<B>>::Body>, Response = Response<R>>,
     {
-        match self.verdict(&parts, &teller, answer) {
+        match self.verdict(&mut request, Span::current(), answer) {
             Err(response) => ResponseFuture::denied(response),
-            Ok(hold) => {
-                let request = Request::from_parts(parts, RequestBody::untouched(body));
-                let passing = Passing { gate: Arc::clone(&self.gate), teller, hold };
-                ResponseFuture::passing(self.inner.call(request), passing)
-            }
+            Ok(passing) => ResponseFuture::passing(self.inner.call(C::untouched(request)), passing),
         }
     }
 
-    /// What the request holds if it goes on, or else the response.
-    #[expect(clippy::result_large_err, reason = "it is sent, not handed up")]
-    fn verdict<R>(
+    /// What is to be done with the response if the request goes on, or else its response.
+    fn verdict<B, R>(
         &self,
-        parts: &Parts,
-        teller: &Teller,
+        request: &mut Request<B>,
+        root: Span,
         answer: Answer,
-    ) -> Result<Option<Hold>, Response<ResponseBody<R>>> {
-        let options = &self.gate.options;
+    ) -> Result<Passing, Passed<C, R>>
+    where
+        C: ResponseBodies<R>,
+    {
         let Ok(Admission { decision, hold }) = answer else {
-            return Err(response::no_identity(Dialect::of(parts)));
+            return Err(response::no_identity(Dialect::of(request.headers()), C::denial));
         };
-        let denied =
-            (!decision.is_allowed()).then(|| response::denied(&decision, options, Dialect::of(parts)));
-        teller.told.add_for(&RequestRef::new(parts), decision);
-        let Some(mut denied) = denied else { return Ok(hold) };
-        if teller.is_outermost {
-            response::insert(denied.headers_mut(), teller.told.fields(options));
+        let facts = RequestRef::of(request);
+        let outer = request.extensions().get::<Told>();
+        if !decision.is_allowed() {
+            let dialect = Dialect::of(request.headers());
+            let mut denied = response::denied(&decision, &self.gate.options, dialect, C::denial);
+            match outer {
+                Some(told) => told.add_for(&facts, decision),
+                None => {
+                    mark_if_watched(&root, &facts, &decision);
+                    response::tell(&mut denied, &decision, &self.gate.options);
+                }
+            }
+            return Err(denied);
         }
-        Err(denied)
+        let teller = match outer {
+            Some(told) => {
+                told.add_for(&facts, decision);
+                Teller::Other
+            }
+            None => {
+                let told = Told::first(root, &facts, decision);
+                request.extensions_mut().insert(told.clone());
+                Teller::Outermost(told)
+            }
+        };
+        Ok(Passing { gate: Arc::clone(&self.gate), teller, hold })
     }
 
     /// Asks the store, if need be about a body that has to be read first, and goes on.
     async fn decide<B, R>(
         mut self,
-        parts: Parts,
-        body: B,
-        teller: Teller,
+        request: Request<B>,
+        root: Span,
         waiting: Option<Waiting>,
-    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    ) -> Result<Passed<C, R>, S::Error>
     where
-        S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        C: RequestBodies<B> + ResponseBodies<R>,
+        S: Service<Request<<C as RequestBodies<B>>::Body>, Response = Response<R>>,
         B: Body<Data = Bytes> + Send + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (answer, body) = match waiting {
-            Some(waiting) => (self.gate.wait(waiting).await, RequestBody::untouched(body)),
+        let (answer, mut request) = match waiting {
+            Some(waiting) => (self.gate.wait(waiting).await, request.map(RequestBody::untouched)),
             None => {
+                let (parts, body) = request.into_parts();
                 let (max, wait) = (self.gate.body_bytes_max, self.gate.body_wait);
                 let (read, body) = RequestBody::read(body, max, wait).await;
-                (judged(&self.gate, &parts, read).await, body)
+                let request = Request::from_parts(parts, body);
+                (judged(&self.gate, &request, read).await, request)
             }
         };
-        let hold = match self.verdict(&parts, &teller, answer) {
-            Ok(hold) => hold,
+        let passing = match self.verdict(&mut request, root, answer) {
+            Ok(passing) => passing,
             Err(response) => return Ok(response),
         };
-        let passing = Passing { gate: Arc::clone(&self.gate), teller, hold };
-        let response = self.inner.call(Request::from_parts(parts, body)).await?;
-        Ok(passing.finish(response))
+        let response = self.inner.call(request.map(C::read)).await?;
+        Ok(passing.finish::<C, R>(response))
     }
 }
 
 /// Judges a request whose body has been read. The JSON in it is gone before the store is asked.
-fn judged<'g>(
+fn judged<'g, B>(
     gate: &'g Gate,
-    parts: &Parts,
+    request: &Request<B>,
     body: Option<Bytes>,
-) -> impl Future<Output = Answer> + Send + use<'g> {
+) -> impl Future<Output = Answer> + Send + use<'g, B> {
     let json: Option<serde_json::Value> = body.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let known = json.as_ref().map_or(Known::Absent, Known::Json);
-    gate.admit(&RequestRef::new(parts).body(known), 1)
+    gate.admit(&RequestRef::of(request).body(known), 1)
 }

@@ -1,14 +1,18 @@
 //! Decisions as responses of the `http` crate.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::request::Parts;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use ratekeeper::Decision;
-use ratekeeper_http::{Denial, Field, HttpOptions};
+use ratekeeper_http::field::{self, GRPC_MESSAGE, GRPC_STATUS, NO_STORE};
+use ratekeeper_http::{Denial, FIELDS_MAX, HttpOptions, Tally};
 
-use super::body::ResponseBody;
 use crate::common;
+
+/// Room for the fields of a denial, and those about limits.
+const DENIAL_FIELDS: usize = 3 + FIELDS_MAX;
 
 /// Whom a response is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +24,8 @@ pub(crate) enum Dialect {
 
 impl Dialect {
     /// That of a request.
-    pub(super) fn of(parts: &Parts) -> Self {
-        let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let Some(rest) = content_type.and_then(|value| value.strip_prefix(b"application/grpc")) else {
             return Dialect::Http;
         };
@@ -38,18 +42,33 @@ impl Dialect {
     }
 }
 
-/// Puts fields into a header map, over those that are there.
-pub(crate) fn insert(headers: &mut HeaderMap, fields: impl Iterator<Item = Field>) {
-    for (name, value) in fields {
-        let value = match value {
-            std::borrow::Cow::Borrowed(text) => HeaderValue::from_static(text),
-            // Fields are ASCII without control characters, always.
-            std::borrow::Cow::Owned(text) => match HeaderValue::try_from(text) {
-                Ok(value) => value,
-                Err(_) => continue,
-            },
-        };
-        headers.insert(HeaderName::from_static(name), value);
+// Made once: a name is checked and hashed letter by letter.
+static NAMES: [HeaderName; 8] = [
+    HeaderName::from_static(field::RATELIMIT_POLICY),
+    HeaderName::from_static(field::RATELIMIT),
+    HeaderName::from_static(field::LEGACY[0]),
+    HeaderName::from_static(field::LEGACY[1]),
+    HeaderName::from_static(field::LEGACY[2]),
+    HeaderName::from_static(field::LEGACY_X[0]),
+    HeaderName::from_static(field::LEGACY_X[1]),
+    HeaderName::from_static(field::LEGACY_X[2]),
+];
+
+/// Puts a field about limits into a header map, over the one that is there.
+pub(crate) fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    let known = NAMES.iter().find(|known| known.as_str() == name);
+    let name = known.cloned().unwrap_or_else(|| HeaderName::from_static(name));
+    // Fields are ASCII without control characters, always.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Puts the fields about limits into the response to the only decision there was.
+pub(super) fn tell<B>(response: &mut Response<B>, decision: &Decision, options: &HttpOptions) {
+    if options.has_fields() {
+        let headers = response.headers_mut();
+        Tally::of(decision).each_field(options, |name, value| insert(headers, name, value));
     }
 }
 
@@ -58,30 +77,42 @@ pub(crate) fn denied<B>(
     decision: &Decision,
     options: &HttpOptions,
     dialect: Dialect,
-) -> Response<ResponseBody<B>> {
-    let Some(denial) = Denial::of(decision, options) else {
-        return Response::new(ResponseBody::denial(Bytes::new()));
-    };
-    if let Dialect::Grpc(content_type) = dialect {
-        // Nothing but trailers, which come as headers then; the HTTP status is 200.
-        let mut response = Response::new(ResponseBody::denial(Bytes::new()));
-        insert(response.headers_mut(), denial.grpc_fields());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        return response;
+    body_of: impl FnOnce(Bytes) -> B,
+) -> Response<B> {
+    let Some(denial) = Denial::of(decision, options) else { return Response::new(body_of(Bytes::new())) };
+    let mut headers = HeaderMap::with_capacity(DENIAL_FIELDS);
+    if let Some(secs) = denial.retry_after() {
+        headers.insert(RETRY_AFTER, secs.into());
     }
-    let body = match denial.body() {
-        std::borrow::Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
-        std::borrow::Cow::Owned(text) => Bytes::from(text),
+    let (status, text) = match dialect {
+        // Nothing but trailers, which come as headers then; the HTTP status is 200.
+        Dialect::Grpc(content_type) => {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            headers.insert(GRPC_STATUS, HeaderValue::from_static(denial.grpc_status()));
+            if let Ok(message) = HeaderValue::try_from(denial.grpc_message()) {
+                headers.insert(GRPC_MESSAGE, message);
+            }
+            (StatusCode::OK, Bytes::new())
+        }
+        Dialect::Http => {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(denial.content_type()));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
+            let text = match denial.body() {
+                Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+                Cow::Owned(text) => Bytes::from(text),
+            };
+            let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+            (status, text)
+        }
     };
-    let mut response = Response::new(ResponseBody::denial(body));
-    *response.status_mut() = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    insert(response.headers_mut(), denial.fields());
+    let mut response = Response::new(body_of(text));
+    (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response
 }
 
 /// The response to a request of nobody, where somebody was expected.
-pub(crate) fn no_identity<B>(dialect: Dialect) -> Response<ResponseBody<B>> {
-    let mut response = Response::new(ResponseBody::denial(match dialect {
+pub(crate) fn no_identity<B>(dialect: Dialect, body_of: impl FnOnce(Bytes) -> B) -> Response<B> {
+    let mut response = Response::new(body_of(match dialect {
         Dialect::Http => Bytes::from_static(common::NO_IDENTITY.as_bytes()),
         Dialect::Grpc(_) => Bytes::new(),
     }));
@@ -93,8 +124,8 @@ pub(crate) fn no_identity<B>(dialect: Dialect) -> Response<ResponseBody<B>> {
         }
         Dialect::Grpc(content_type) => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-            headers.insert("grpc-status", HeaderValue::from_static("13"));
-            headers.insert("grpc-message", HeaderValue::from_static("limits need an identity"));
+            headers.insert(GRPC_STATUS, HeaderValue::from_static("13"));
+            headers.insert(GRPC_MESSAGE, HeaderValue::from_static("limits need an identity"));
         }
     }
     response

@@ -8,9 +8,8 @@ use axum::routing::post;
 use axum::{Json, Router};
 use http::{Request, StatusCode};
 use ratekeeper::Store;
-use ratekeeper_web::axum::{Apply, Limits, Refused};
+use ratekeeper_web::axum::{Apply, Limits, Refused, rate_limit};
 use ratekeeper_web::ready::{PathLimit, ProjectLimit};
-use ratekeeper_web::tower::RateLimitLayer;
 use ratekeeper_web::{Gate, HttpOptions, Identity, Legacy};
 use std::time::Duration;
 use tower::ServiceExt as _;
@@ -45,7 +44,7 @@ async fn requests_and_elements_are_two_counters_of_one_endpoint_and_in_one_heade
         let requests = ProjectLimit::new(5).expiry(MINUTE).gate(store.clone()).unwrap();
         let app = Router::new()
             .route("/batch", post(count))
-            .layer(RateLimitLayer::new(requests))
+            .layer(rate_limit(requests))
             .with_state(elements(store));
         let response = app.clone().oneshot(batch(4)).await.unwrap();
         let policies = r#""requests";q=5;w=60, "elements";q=10;w=60"#;
@@ -111,7 +110,7 @@ async fn a_handler_reads_what_was_decided() {
         format!("{:?}, {}", limits.decision().map(left), limits.tally().is_empty())
     }
     let rules = "[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '9/60s fixed_window'\n";
-    let limited = Router::new().route("/batch", post(handler)).layer(RateLimitLayer::new(gate(rules).0));
+    let limited = Router::new().route("/batch", post(handler)).layer(rate_limit(gate(rules).0));
     assert_eq!(text(limited.oneshot(batch(0)).await.unwrap()).await, "Some(8), false");
     let free = Router::new().route("/batch", post(handler));
     assert_eq!(text(free.oneshot(batch(0)).await.unwrap()).await, "None, true");

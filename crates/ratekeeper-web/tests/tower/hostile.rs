@@ -4,7 +4,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::any;
 use http::{HeaderName, HeaderValue, Request, StatusCode};
-use ratekeeper_web::tower::RateLimitLayer;
+use ratekeeper_web::axum::rate_limit;
 use ratekeeper_web::{Identity, ready::CustomLimit, ready::PathLimit, ready::ProjectLimit};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const RULES: &str = "trusted_proxies = ['192.0.2.0/24']\n\
     [[rules]]\nname = 'client'\nkeys = 'ip:{client.ip}'\nquota = '1000000/s'\n";
 
 fn app(rules: &str) -> Router {
-    let layer = RateLimitLayer::new(gate(rules).0.body_bytes_max(64 << 10));
+    let layer = rate_limit(gate(rules).0.body_bytes_max(64 << 10));
     Router::new().fallback(any(|body: Bytes| async move { body.len().to_string() })).layer(layer)
 }
 
@@ -89,7 +89,7 @@ async fn paths_and_queries_of_any_length_count_like_others() {
     ];
     for gate in gates {
         let gate = Arc::new(gate);
-        let app = Router::new().fallback(any(|| async { "ok" })).layer(RateLimitLayer::new(gate.clone()));
+        let app = Router::new().fallback(any(|| async { "ok" })).layer(rate_limit(gate.clone()));
         for (path, status) in
             [(format!("/{long}"), 200), (format!("/{long}"), 429), (format!("/{long}2"), 200)]
         {

@@ -4,15 +4,15 @@ use axum::Router;
 use axum::routing::get as on_get;
 use http::StatusCode;
 use ratekeeper::Mode;
+use ratekeeper_web::axum::rate_limit;
 use ratekeeper_web::ready::PathLimit;
-use ratekeeper_web::tower::RateLimitLayer;
 use ratekeeper_web::{Body, Gate, HttpOptions};
 use tower::ServiceExt as _;
 
 use super::{Remote, field, fields, gate_on, get, store, text};
 
 fn app(gate: Gate) -> Router {
-    Router::new().route("/", on_get(|| async { "ok" })).layer(RateLimitLayer::new(gate))
+    Router::new().route("/", on_get(|| async { "ok" })).layer(rate_limit(gate))
 }
 
 fn on_outage(says: &str) -> Gate {

@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::routing::get as on_get;
 use http::{Request, StatusCode};
 use ratekeeper::{Mode, Override, OverrideScope, Store};
+use ratekeeper_web::axum::rate_limit;
 use ratekeeper_web::ready::{CustomLimit, OnMissingIdentity, PathLimit, ProjectLimit};
-use ratekeeper_web::tower::RateLimitLayer;
 use ratekeeper_web::{Gate, Identity};
 use tower::ServiceExt as _;
 
@@ -20,7 +20,7 @@ const ROUTE: &str = "/datasets/{id}/search";
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn app(gate: impl Into<Arc<Gate>>) -> Router {
-    Router::new().route(ROUTE, on_get(|| async { "ok" })).layer(RateLimitLayer::new(gate))
+    Router::new().route(ROUTE, on_get(|| async { "ok" })).layer(rate_limit(gate))
 }
 
 fn of(org: &'static str, project: &'static str) -> Request<Body> {

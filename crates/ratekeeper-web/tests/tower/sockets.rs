@@ -14,7 +14,7 @@ use http::Response;
 use http_body::Frame;
 use ratekeeper::{MemoryStore, Store};
 use ratekeeper_web::Gate;
-use ratekeeper_web::tower::RateLimitLayer;
+use ratekeeper_web::axum::rate_limit;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -46,7 +46,7 @@ async fn serve(gate: Gate) -> SocketAddr {
         .route("/drip", on_get(move || async move { Response::new(drip()) }))
         .route("/forever", on_get(std::future::pending::<()>))
         .route("/panic", any(|| async { panic!("this panic is part of the test") as () }))
-        .layer(RateLimitLayer::new(gate));
+        .layer(rate_limit(gate));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });

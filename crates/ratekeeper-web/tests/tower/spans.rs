@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::routing::get as on_get;
 use ratekeeper_web::Gate;
-use ratekeeper_web::tower::RateLimitLayer;
+use ratekeeper_web::axum::rate_limit;
 use tower::ServiceExt as _;
 
 use super::{Remote, Traces, gate, gate_on, get};
@@ -13,7 +13,7 @@ const WATCHES: &str =
     "[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '1/60s fixed_window'\nmode = 'monitor'\n";
 
 fn app(gate: Gate) -> Router {
-    Router::new().route("/", on_get(|| async { "ok" })).layer(RateLimitLayer::new(gate))
+    Router::new().route("/", on_get(|| async { "ok" })).layer(rate_limit(gate))
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn being_over_a_limit_that_watches_marks_the_span_of_the_request() {
     let free = "[[rules]]\nname = 'free'\nkeys = 'all'\nquota = '100/60s'\n";
     let by_handler = Router::new()
         .route("/", on_get(applies))
-        .layer(RateLimitLayer::new(gate(free).0))
+        .layer(rate_limit(gate(free).0))
         .with_state(Arc::new(gate(WATCHES).0));
     for app in [app(gate(WATCHES).0), app(gate(WATCHES).0.spans(true)), by_handler] {
         let (traces, _guard) = Traces::start();

@@ -164,6 +164,16 @@ impl ServiceLimiter {
         }
     }
 
+    /// Whether the body of this very request must be known: what is asked of every request.
+    #[must_use]
+    #[inline]
+    pub fn needs_body_of(&self, facts: &dyn Facts) -> bool {
+        match &*self.service.current() {
+            Some(policy) => policy.needs().body && policy.needs_of(facts).body,
+            None => false,
+        }
+    }
+
     /// The policy in force.
     #[must_use]
     pub fn policy(&self) -> Option<Arc<Policy>> {
