@@ -10,6 +10,11 @@ mod hostile;
 mod nested;
 mod outages;
 mod ready;
+#[path = "../common/remote.rs"]
 mod remote;
 mod sockets;
+mod spans;
+mod startup;
 mod support;
+#[path = "../common/traces.rs"]
+mod traces;

@@ -7,13 +7,20 @@ mod bodies;
 mod grpc;
 mod handlers;
 mod hostile;
+mod http2;
 mod nested;
 mod outages;
 mod ready;
+#[path = "../common/remote.rs"]
+mod remote;
 mod services;
 mod sockets;
 mod spans;
 mod startup;
 mod support;
+#[path = "../common/traces.rs"]
+mod traces;
 
-use support::{Remote, Traces, field, fields, gate, gate_on, get, store, text};
+use remote::Remote;
+use support::{field, fields, gate, gate_on, get, store, text};
+use traces::Traces;

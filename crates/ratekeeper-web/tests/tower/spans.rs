@@ -40,7 +40,6 @@ async fn there_are_no_spans_unless_they_are_asked_for() {
 
 /// Without OpenTelemetry, a span that declares the field is marked. It is the request's,
 /// whoever notices and however deep.
-#[cfg(not(feature = "opentelemetry"))]
 #[tokio::test]
 async fn being_over_a_limit_that_watches_marks_the_span_of_the_request() {
     use axum::extract::State;

@@ -1,25 +1,28 @@
 //! A store that takes I/O, or so it says.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ratekeeper::{
-    Algorithm, Check, Control, Decision, Key, MemoryStore, Overrides, Reservation, Settled, Store,
-    StoreError, StoreErrorKind, StoreFuture, Timestamp,
+    Algorithm, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation, Settled,
+    Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
-
-use crate::support::store;
 
 /// A store that needs I/O, or so it says: every answer takes a turn of the runtime.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    inner: Arc<MemoryStore>,
-    is_away: AtomicBool,
+    inner: MemoryStore,
+    pub(crate) is_away: AtomicBool,
+    pub(crate) checks: AtomicUsize,
+    pub(crate) refunds: AtomicUsize,
 }
 
 impl Remote {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { inner: store(), is_away: AtomicBool::new(false) })
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_secs(1_700_000_000)));
+        let inner = MemoryStore::with_clock(10_000, clock);
+        let (is_away, checks, refunds) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { inner, is_away, checks, refunds })
     }
 
     pub(crate) fn away() -> Arc<Self> {
@@ -44,6 +47,7 @@ impl Store for Remote {
 
     fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
         StoreFuture::pending(async move {
+            self.checks.fetch_add(1, Ordering::SeqCst);
             self.journey().await?;
             self.inner.check(check).await
         })
@@ -59,6 +63,7 @@ impl Store for Remote {
 
     fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
         StoreFuture::pending(async move {
+            self.refunds.fetch_add(1, Ordering::SeqCst);
             self.journey().await?;
             self.inner.refund(check, decision, units).await
         })
