@@ -218,5 +218,7 @@ impl MongoWatch {
 impl Drop for MongoWatch {
     fn drop(&mut self) {
         self.task.abort();
+        // What the task has handed to another thread finds this and changes nothing.
+        self.poller.is_stopped.store(true, std::sync::atomic::Ordering::Release);
     }
 }
