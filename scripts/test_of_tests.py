@@ -5,10 +5,9 @@ The edits stand in `wrong_edits.toml`: small mistakes that somebody could make i
 the algorithms and the store. They are applied to a copy of the working tree,
 never to the tree itself. An edit that no test notices is a missing test; one
 that does not compile, or hangs without saying so, is a mistake in the list.
-
-Words on the command line select the edits whose name or file has one of them.
 """
 
+import argparse
 import dataclasses
 import os
 import pathlib
@@ -226,13 +225,22 @@ def try_all(edits: list[Edit], workspace: pathlib.Path) -> int:
     return failed
 
 
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description="Applies wrong edits one by one; each must make a test fail.")
+    parser.add_argument("words", nargs="*", help="only edits whose name or file has one of these in it")
+    parser.add_argument(
+        "--skip", action="append", default=[], choices=SUITES, help="leave out the edits of a suite; may be repeated"
+    )
+    return parser.parse_args()
+
+
 def main() -> int:
-    """Runs the whole list, or the part the command line selects: words of edits, `--skip` and a suite."""
-    words = sys.argv[1:]
-    skipped = words.pop(words.index("--skip") + 1) if "--skip" in words[:-1] else None
-    words = [word for word in words if word != "--skip"]
-    edits = [edit for edit in load() if not words or any(word in edit.name + edit.file for word in words)]
-    edits = [edit for edit in edits if edit.tests != skipped]
+    """Runs the whole list, or the part the command line selects."""
+    chosen = arguments()
+    edits = [edit for edit in load() if edit.tests not in chosen.skip]
+    if chosen.words:
+        edits = [edit for edit in edits if any(word in edit.name + edit.file for word in chosen.words)]
     with tempfile.TemporaryDirectory(prefix="test-of-tests-") as folder:
         workspace = pathlib.Path(folder)
         copy_workspace(workspace)
