@@ -38,8 +38,9 @@ mod future;
 mod middleware;
 mod response;
 
+pub use crate::handler::{Limits, Refused};
 pub use body::ResponseBody;
-pub use extract::{Apply, Limits, Refused};
+pub use extract::Apply;
 pub use facts::RequestRef;
 pub use future::ResponseFuture;
 pub use middleware::{RateLimit, RateLimitService};

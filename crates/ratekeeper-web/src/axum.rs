@@ -26,11 +26,11 @@ use std::sync::Arc;
 use ::axum::extract::FromRequestParts;
 use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use http::request::Parts;
-use ratekeeper::Decision;
 use ratekeeper::policy::{Admission, Body};
-use ratekeeper_http::{HttpOptions, Tally};
 
-use crate::gate::{Gate, NoIdentity};
+use crate::gate::Gate;
+use crate::handler::{Applying, Why};
+pub use crate::handler::{Limits, Refused};
 use crate::told::Told;
 use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_identity};
 
@@ -39,32 +39,6 @@ use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_ident
 #[must_use]
 pub fn rate_limit(gate: impl Into<Arc<Gate>>) -> RateLimitLayer<crate::tower::Axum> {
     RateLimitLayer::with_bodies(gate)
-}
-
-/// What the limits said to a request so far, for handlers that want to know.
-///
-/// ```
-/// use ratekeeper_web::axum::Limits;
-///
-/// async fn handler(limits: Limits) -> String {
-///     limits.decision().map_or("no limit applies".into(), |decision| decision.explain())
-/// }
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Limits(Told);
-
-impl Limits {
-    /// The decision of the innermost layer; `None` behind none.
-    #[must_use]
-    pub fn decision(&self) -> Option<Decision> {
-        self.0.decision()
-    }
-
-    /// Everything that the fields of the response will tell.
-    #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.0.tally()
-    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Limits {
@@ -101,17 +75,15 @@ impl<S: Sync> FromRequestParts<S> for Limits {
 #[derive(Clone, Debug)]
 pub struct Apply {
     parts: Parts,
-    told: Told,
-    is_outermost: bool,
+    applying: Applying,
 }
 
 impl<S: Sync> FromRequestParts<S> for Apply {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let outer = parts.extensions.get::<Told>().cloned();
-        let is_outermost = outer.is_none();
-        Ok(Self { parts: parts.clone(), told: outer.unwrap_or_default(), is_outermost })
+        let applying = Applying::new(parts.extensions.get::<Told>().cloned());
+        Ok(Self { parts: parts.clone(), applying })
     }
 }
 
@@ -131,27 +103,13 @@ impl Apply {
     /// # Errors
     /// As [`Apply::limit`].
     pub async fn cost(&self, gate: &Gate, units: u64) -> Result<Admission, Refused> {
-        let facts = || RequestRef::new(&self.parts).body(Body::Absent);
-        let asking = gate.admit(&facts(), units);
-        self.told.speak(gate.options);
-        let refused =
-            |why| Refused { why, options: gate.options, told: self.is_outermost.then(|| self.told.clone()) };
-        match asking.await {
-            Err(NoIdentity) => Err(refused(Why::NoIdentity)),
-            Ok(admission) => {
-                self.told.add_for(&facts(), admission.decision.clone());
-                if admission.decision.is_allowed() {
-                    return Ok(admission);
-                }
-                Err(refused(Why::Denied(admission.decision)))
-            }
-        }
+        self.applying.limit(gate, units, || RequestRef::new(&self.parts).body(Body::Absent)).await
     }
 
     /// What the limits said so far.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        Limits(self.told.clone())
+        Limits(self.applying.told.clone())
     }
 }
 
@@ -160,53 +118,12 @@ impl IntoResponseParts for Apply {
     type Error = Infallible;
 
     fn into_response_parts(self, mut response: ResponseParts) -> Result<ResponseParts, Infallible> {
-        if self.is_outermost {
-            // What it goes with is a success or an error of the handler's, as far as anybody can see here.
-            let headers = response.headers_mut();
-            let status = http::StatusCode::OK.as_u16();
-            self.told.each_spoken(status, |name, value| insert(headers, name, value));
-        }
+        // What it goes with is a success or an error of the handler's, as far as anybody can see here.
+        let (status, headers) = (http::StatusCode::OK.as_u16(), response.headers_mut());
+        self.applying.each_field(status, |name, value| insert(headers, name, value));
         Ok(response)
     }
 }
-
-/// A request that is refused: 429, 503 if the limits could not be checked, or 500
-/// if nobody knows who is calling.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    why: Why,
-    options: HttpOptions,
-    /// What is told by this response, if no layer tells.
-    told: Option<Told>,
-}
-
-#[derive(Clone, Debug)]
-enum Why {
-    Denied(Box<Decision>),
-    NoIdentity,
-}
-
-impl Refused {
-    /// The decision, unless there is none because nobody knows who is calling.
-    #[must_use]
-    pub fn decision(&self) -> Option<&Decision> {
-        match &self.why {
-            Why::Denied(decision) => Some(decision),
-            Why::NoIdentity => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.why {
-            Why::Denied(decision) => decision.fmt(f),
-            Why::NoIdentity => f.write_str("nobody knows who is calling"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -215,10 +132,8 @@ impl IntoResponse for Refused {
             Why::Denied(decision) => denied(decision, &self.options, Dialect::Http, body_of),
             Why::NoIdentity => no_identity(Dialect::Http, body_of),
         };
-        if let Some(told) = &self.told {
-            let (status, headers) = (response.status().as_u16(), response.headers_mut());
-            told.each_field(status, &self.options, |name, value| insert(headers, name, value));
-        }
+        let (status, headers) = (response.status().as_u16(), response.headers_mut());
+        self.each_field(status, |name, value| insert(headers, name, value));
         response
     }
 }

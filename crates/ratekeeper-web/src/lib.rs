@@ -27,6 +27,8 @@ pub mod axum;
 mod common;
 mod counts;
 mod gate;
+#[cfg(any(feature = "actix", feature = "axum"))]
+mod handler;
 mod observe;
 #[cfg(feature = "utoipa")]
 pub mod openapi;
