@@ -115,6 +115,8 @@ impl<'a> Denial<'a> {
     pub fn grpc_fields(&self) -> impl Iterator<Item = Field> + use<> {
         let fields = [
             Some((field::CONTENT_TYPE, "application/grpc".into())),
+            // Its HTTP status is 200, which caches like.
+            Some((field::CACHE_CONTROL, field::NO_STORE.into())),
             Some((field::GRPC_STATUS, self.grpc_status().into())),
             Some((field::GRPC_MESSAGE, self.grpc_message().into())),
             self.retry_after().map(|secs| (field::RETRY_AFTER, whole(secs).into())),

@@ -63,6 +63,12 @@ impl Terms {
         self.policy_name.as_deref().unwrap_or(derived)
     }
 
+    /// What is part of every key that is not Application Kit's: two limits on one request that
+    /// nobody gave names of their own, 10 a second and 1,000 an hour, are two counters.
+    fn text(&self) -> String {
+        format!("{}/{}ms", self.max_requests, self.expiry.as_millis())
+    }
+
     fn gate(
         &self,
         store: Arc<dyn Store>,
@@ -72,7 +78,7 @@ impl Terms {
         let mut rule = rule;
         rule["name"] = self.policy().into();
         rule["caller_key"] = true.into();
-        rule["quota"] = format!("{}/{}ms fixed_window", self.max_requests, self.expiry.as_millis()).into();
+        rule["quota"] = format!("{} fixed_window", self.text()).into();
         if let Some(mode) = self.mode {
             rule["mode"] = mode.as_str().into();
         }
@@ -121,8 +127,8 @@ macro_rules! common {
                 self
             }
 
-            /// The service, which tells its counters from those of others on the
-            /// same store; `http`, unless said otherwise.
+            /// The service, which tells its counters from those of others on the same store, unless they
+            /// are Application Kit's; `http`, unless said otherwise.
             #[must_use]
             pub fn service(mut self, service: impl Into<String>) -> Self {
                 self.terms.service = service.into();
@@ -133,6 +139,11 @@ macro_rules! common {
 }
 
 /// A limit for every project on every endpoint.
+///
+/// Its counter is Application Kit's: `ratelimit:ROUTE:ORGANISATION:PROJECT`, whatever the service and
+/// the policy are called. So a second one on the same endpoint needs a
+/// [`key_suffix`](ProjectLimit::key_suffix), and services that share a Redis share the counters of routes of
+/// the same name. Overrides are found by the route: where there is none, as around a router, nobody has any.
 #[derive(Clone, Debug)]
 pub struct ProjectLimit {
     terms: Terms,
@@ -164,7 +175,7 @@ impl ProjectLimit {
         let suffix = self.terms.suffix.clone();
         let key = KeyFunction::new(move |facts| {
             let (org, project) = (text(facts.claim("org")?)?, text(facts.claim("project")?)?);
-            Some(Cow::Owned(format!("{}{suffix}:{org}:{project}", endpoint(facts)?)))
+            Some(Cow::Owned(format!("{}{suffix}:{}:{}", endpoint(facts)?, part(&org), part(&project))))
         });
         let needed = IdentityNeeded { claims: &["org", "project"], on_missing: self.on_missing };
         Ok(self.terms.gate(store, rule, key)?.needs_identity(needed))
@@ -192,7 +203,10 @@ impl PathLimit {
     /// If a number is out of bounds or a name is none.
     pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
         let suffix = self.terms.suffix.clone();
-        let key = KeyFunction::new(move |facts| Some(Cow::Owned(format!("path:{}{suffix}", facts.path()?))));
+        let terms = self.terms.text();
+        let key = KeyFunction::new(move |facts| {
+            Some(Cow::Owned(format!("path:{}{suffix}@{terms}", facts.path()?)))
+        });
         self.terms.gate(store, json!({}), key)
     }
 }
@@ -221,10 +235,10 @@ impl CustomLimit {
     /// # Errors
     /// If a number is out of bounds or a name is none.
     pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
-        let (suffix, found) = (self.terms.suffix.clone(), self.key.clone());
+        let (suffix, found, terms) = (self.terms.suffix.clone(), self.key.clone(), self.terms.text());
         let key = KeyFunction::new(move |facts| {
-            let key = found.of(facts)?;
-            Some(if suffix.is_empty() { key } else { Cow::Owned(format!("{key}{suffix}")) })
+            let key = found.of(facts).filter(|key| !key.is_empty())?;
+            Some(Cow::Owned(format!("{key}{suffix}@{terms}")))
         });
         self.terms.gate(store, json!({}), key)
     }
@@ -233,6 +247,15 @@ impl CustomLimit {
 /// The route that the service matched, or else the path.
 fn endpoint(facts: &dyn Facts) -> Option<&str> {
     facts.route().or_else(|| facts.path())
+}
+
+/// A name between colons, which it must not have itself: nobody is called like two others together.
+/// Numbers, which Application Kit's counters have there, stay as they are.
+fn part(name: &str) -> Cow<'_, str> {
+    match name.contains([':', '%']) {
+        true => Cow::Owned(name.replace('%', "%25").replace(':', "%3A")),
+        false => Cow::Borrowed(name),
+    }
 }
 
 fn text(claim: Scalar<'_>) -> Option<String> {

@@ -1,9 +1,10 @@
 //! What one request has been told so far, by all layers and its handler.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratekeeper::policy::Facts;
-use ratekeeper::{Decision, Enforcement};
+use ratekeeper::{Decision, Enforcement, Verdict};
 use ratekeeper_http::{Field, HttpOptions, Tally};
 use tracing::Span;
 
@@ -67,6 +68,7 @@ impl Told {
     pub fn add(&self, decision: Box<Decision>) {
         let state = &mut *self.lock();
         if let Some(before) = &state.last {
+            warn_of_namesakes(before, &decision);
             // Most requests have one decision, and need no tally.
             let mut tally = state.tally.take().unwrap_or_else(|| Box::new(Tally::of(before)));
             tally.add(&decision);
@@ -130,6 +132,24 @@ impl Told {
     /// A handler that panics while it adds leaves a whole tally behind.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says once if one request meets two limits of one name: clients cannot tell them apart, and on
+/// one store they may even count together.
+fn warn_of_namesakes(one: &Decision, other: &Decision) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let mut names = one.verdicts().iter().map(Verdict::name);
+    let same =
+        names.find(|name| other.verdicts().iter().any(|verdict| verdict.name().label() == name.label()));
+    if let Some(name) = same
+        && !TOLD.swap(true, Ordering::Relaxed)
+    {
+        tracing::warn!(
+            policy = name.label(),
+            "one request meets two limits of this name: give them names of their own, so that clients can tell \
+             them apart and their counters stay apart"
+        );
     }
 }
 

@@ -223,8 +223,14 @@ impl Engine {
             first = pairs.take_while(|(charge, verdict)| charge.key().scope() == verdict.name()).count();
             results.push(self.process.refund(&check, decision, units).await);
         }
-        if let Ok(check) = shared.check() {
-            let rest = decision.clone().without_first(first);
+        let rest = decision.clone().without_first(first);
+        if decision.origin() == Origin::Outage {
+            // This process has counted for itself meanwhile, if anybody has.
+            let share = demand.share()?;
+            if let Ok(check) = share.check() {
+                results.push(self.process.refund(&check, &rest, units).await);
+            }
+        } else if let Ok(check) = shared.check() {
             results.push(self.store.refund(&check, &rest, units).await);
         }
         // An outage is no error: what cannot be given back comes back with time.

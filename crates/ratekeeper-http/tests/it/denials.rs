@@ -145,6 +145,7 @@ fn grpc_has_its_own_words() {
     let message = "The policy '100 %25' has no room for this request; the same request passes in 60 seconds.";
     let expected = [
         ("content-type", "application/grpc".into()),
+        ("cache-control", "no-store".into()),
         ("grpc-status", "8".into()),
         ("grpc-message", message.into()),
         ("retry-after", "60".into()),

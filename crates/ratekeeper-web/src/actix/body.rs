@@ -16,7 +16,8 @@ use ratekeeper::policy::Hold;
 /// The body of a request whose beginning has been read: it comes again.
 struct Replayed {
     read: Option<Bytes>,
-    failed: Option<PayloadError>,
+    /// What came after it: an error, or data that would have been too much.
+    next: Option<Result<Bytes, PayloadError>>,
     /// Whether nothing comes after what has been read.
     ended: bool,
     rest: Payload,
@@ -25,18 +26,16 @@ struct Replayed {
 /// Reads up to `bytes_max` bytes for up to `wait`. The bytes are those of the whole
 /// body, or `None`; either way the body goes on whole.
 pub(super) async fn read(mut body: Payload, bytes_max: usize, wait: Duration) -> (Option<Bytes>, Payload) {
-    let (mut buffer, mut failed) = (BytesMut::new(), None);
+    let (mut buffer, mut next) = (BytesMut::new(), None);
     let all = async {
         while let Some(chunk) = body.next().await {
             match chunk {
-                Ok(data) => buffer.extend_from_slice(&data),
-                Err(error) => {
-                    failed = Some(error);
+                Ok(data) if data.len() <= bytes_max - buffer.len() => buffer.extend_from_slice(&data),
+                // Too much, or an error: the handler's to see, as it came.
+                other => {
+                    next = Some(other);
                     return false;
                 }
-            }
-            if buffer.len() > bytes_max {
-                return false;
             }
         }
         true
@@ -44,7 +43,7 @@ pub(super) async fn read(mut body: Payload, bytes_max: usize, wait: Duration) ->
     let whole = tokio::time::timeout(wait, all).await.unwrap_or(false);
     let bytes = buffer.freeze();
     let read = (!bytes.is_empty()).then(|| bytes.clone());
-    let replayed = Replayed { read, failed, ended: whole, rest: body };
+    let replayed = Replayed { read, next, ended: whole, rest: body };
     (whole.then_some(bytes), Payload::Stream { payload: Box::pin(replayed) })
 }
 
@@ -55,9 +54,9 @@ impl Stream for Replayed {
         if let Some(read) = self.read.take() {
             return Poll::Ready(Some(Ok(read)));
         }
-        if let Some(error) = self.failed.take() {
-            self.ended = true;
-            return Poll::Ready(Some(Err(error)));
+        if let Some(next) = self.next.take() {
+            self.ended = next.is_err();
+            return Poll::Ready(Some(next));
         }
         if self.ended {
             return Poll::Ready(None);

@@ -46,12 +46,14 @@ impl Facts for RequestRef<'_> {
         Some(self.request.method().as_str())
     }
 
+    /// As the router sees it: `/%68ook` and `/hook` lead to the same handler, so they are one path.
     fn path(&self) -> Option<&str> {
-        Some(self.request.path())
+        Some(self.request.match_info().as_str())
     }
 
     fn route(&self) -> Option<&str> {
-        self.route.get_or_init(|| self.request.match_pattern()).as_deref()
+        let find = || self.request.resource_map().match_pattern(self.request.match_info().as_str());
+        self.route.get_or_init(find).as_deref()
     }
 
     fn query_string(&self) -> Option<&str> {

@@ -69,7 +69,7 @@ impl Facts for RequestRef<'_> {
             return Some(route);
         }
         // The path of a gRPC call names its method.
-        Dialect::of(self.headers).is_grpc().then(|| self.uri.path())
+        Dialect::of(self.method, self.headers).is_grpc().then(|| self.uri.path())
     }
 
     fn query_string(&self) -> Option<&str> {

@@ -143,12 +143,12 @@ impl<S, C> RateLimit<S, C> {
         C: ResponseBodies<R>,
     {
         let Ok(Admission { decision, hold }) = answer else {
-            return Err(response::no_identity(Dialect::of(request.headers()), C::denial));
+            return Err(response::no_identity(Dialect::of(request.method(), request.headers()), C::denial));
         };
         let facts = RequestRef::of(request);
         let outer = request.extensions().get::<Told>();
         if !decision.is_allowed() {
-            let dialect = Dialect::of(request.headers());
+            let dialect = Dialect::of(request.method(), request.headers());
             let mut denied = response::denied(&decision, &self.gate.options, dialect, C::denial);
             match outer {
                 Some(told) => told.add_for(&facts, decision),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratekeeper::Decision;
 use ratekeeper_http::field::{self, GRPC_MESSAGE, GRPC_STATUS, NO_STORE};
 use ratekeeper_http::{Denial, FIELDS_MAX, HttpOptions, Tally};
@@ -23,8 +23,12 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// That of a request.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    /// That of a request. gRPC calls are POST, always; whoever sends its content type with another
+    /// method does not get to turn a 429 into a 200.
+    pub(super) fn of(method: &Method, headers: &HeaderMap) -> Self {
+        if method != Method::POST {
+            return Dialect::Http;
+        }
         let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let Some(rest) = content_type.and_then(|value| value.strip_prefix(b"application/grpc")) else {
             return Dialect::Http;
@@ -81,30 +85,29 @@ pub(crate) fn denied<B>(
 ) -> Response<B> {
     let Some(denial) = Denial::of(decision, options) else { return Response::new(body_of(Bytes::new())) };
     let mut headers = HeaderMap::with_capacity(DENIAL_FIELDS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
     if let Some(secs) = denial.retry_after() {
         headers.insert(RETRY_AFTER, secs.into());
     }
-    let (status, text) = match dialect {
+    let (status, content_type, text) = match dialect {
         // Nothing but trailers, which come as headers then; the HTTP status is 200.
         Dialect::Grpc(content_type) => {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
             headers.insert(GRPC_STATUS, HeaderValue::from_static(denial.grpc_status()));
             if let Ok(message) = HeaderValue::try_from(denial.grpc_message()) {
                 headers.insert(GRPC_MESSAGE, message);
             }
-            (StatusCode::OK, Bytes::new())
+            (StatusCode::OK, content_type, Bytes::new())
         }
         Dialect::Http => {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(denial.content_type()));
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
             let text = match denial.body() {
                 Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
                 Cow::Owned(text) => Bytes::from(text),
             };
             let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-            (status, text)
+            (status, denial.content_type(), text)
         }
     };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     let mut response = Response::new(body_of(text));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response

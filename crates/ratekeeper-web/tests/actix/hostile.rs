@@ -84,3 +84,25 @@ async fn fields_that_others_made_up_are_replaced() {
     let told: Vec<_> = response.headers().get_all("ratelimit").collect();
     assert_eq!(told, [&HeaderValue::from_static(r#""all";r=1;t=60"#)]);
 }
+
+/// actix decodes paths before it routes them: another spelling is no other path.
+#[actix_web::test]
+async fn a_path_that_is_spelled_otherwise_is_the_same_path() {
+    let rules = [
+        "keys = 'path:{path}'",
+        "keys = 'all'\nwhen = \"route == '/hook'\"",
+        "keys = 'all'\nwhen = \"path == '/hook'\"",
+    ];
+    for rule in rules {
+        let rules = format!("[[rules]]\nname = 'p'\n{rule}\nquota = '1/60s fixed_window'\n");
+        let app =
+            App::new().wrap(RateLimit::new(gate(&rules))).route("/hook", web::get().to(|| async { "ok" }));
+        let app = init_service(app).await;
+        for (path, status) in
+            [("/hook", 200), ("/hook", 429), ("/%68ook", 429), ("/h%6fok", 429), ("/hoo%6B", 429)]
+        {
+            let response = call_service(&app, TestRequest::get().uri(path).to_request()).await;
+            assert_eq!(response.status(), status, "{path} under {rule}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ impl Server {
                         .route("/", web::get().to(|| async { "ok" }))
                         .route("/empty", web::get().to(|| async { HttpResponse::NoContent().finish() }))
                         .route("/drip", web::get().to(drip))
-                        .route("/forever", web::get().to(|| async { std::future::pending::<&str>().await }))
+                        .route("/forever", web::get().to(forever))
                         .route("/panic", web::get().to(panics))
                 };
                 let server = HttpServer::new(app).workers(1).h1_allow_half_closed(half_closed);
@@ -90,6 +91,14 @@ async fn drip() -> HttpResponse {
     }))
 }
 
+/// How many requests have reached the handler that never answers.
+static FOREVER: AtomicUsize = AtomicUsize::new(0);
+
+async fn forever() -> &'static str {
+    FOREVER.fetch_add(1, Ordering::SeqCst);
+    std::future::pending().await
+}
+
 async fn panics() -> &'static str {
     panic!("this panic is part of the test")
 }
@@ -129,11 +138,14 @@ fn who_hangs_up_in_the_middle_of_a_response_gives_back_what_was_held() {
 fn who_hangs_up_before_the_response_gives_back_what_was_held() {
     for store in stores() {
         let server = Server::start(gate_on(store, ONE_AT_A_TIME), false);
+        let before = FOREVER.load(Ordering::SeqCst);
         let stream = server.send("GET /forever");
         let deadline = Instant::now() + PATIENCE;
-        while server.status("GET /") != "429" {
+        while FOREVER.load(Ordering::SeqCst) == before {
             assert!(Instant::now() < deadline, "the place is taken");
+            std::thread::yield_now();
         }
+        assert_eq!(server.status("GET /"), "429");
         drop(stream);
         server.becomes_free();
     }

@@ -8,7 +8,8 @@ use ratekeeper::{
     Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
 
-/// A store that needs I/O, or so it says: every answer takes a turn of the runtime.
+/// A store that needs I/O, or so it says: every question takes a turn of the runtime,
+/// and every answer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     inner: MemoryStore,
@@ -49,7 +50,10 @@ impl Store for Remote {
         StoreFuture::pending(async move {
             self.checks.fetch_add(1, Ordering::SeqCst);
             self.journey().await?;
-            self.inner.check(check).await
+            let decision = self.inner.check(check).await;
+            // It has been charged, and whoever asked does not know yet.
+            tokio::task::yield_now().await;
+            decision
         })
     }
 

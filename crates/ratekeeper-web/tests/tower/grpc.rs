@@ -76,3 +76,18 @@ async fn a_call_of_nobody_is_refused_as_an_internal_error() {
     let response = answer(limit.gate(store().0).unwrap(), 1, "application/grpc").await;
     assert_eq!((response.status(), field(&response, "grpc-status")), (StatusCode::OK, Some("13")));
 }
+
+/// Only a POST is a call: nobody turns a denial into an empty page that is stored.
+#[tokio::test]
+async fn a_page_that_is_asked_for_as_if_it_were_a_call_is_denied_as_a_page() {
+    let (gate, _) = gate("[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '1/60s fixed_window'\n");
+    let service = tower::service_fn(|_: Request<RequestBody<Body>>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    let limited = RateLimitLayer::new(gate).layer(service);
+    let page = || Request::get("/").header("content-type", "application/grpc").body(Body::empty()).unwrap();
+    assert_eq!(limited.clone().oneshot(page()).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(limited.clone().oneshot(page()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    let denied = limited.oneshot(call("application/grpc")).await.unwrap();
+    assert_eq!((denied.status(), field(&denied, "cache-control")), (StatusCode::OK, Some("no-store")));
+}

@@ -61,3 +61,15 @@ async fn nothing_is_sent_when_limits_are_off() {
         assert_eq!((response.status(), fields(&response)), (StatusCode::OK, vec![]));
     }
 }
+
+#[tokio::test]
+async fn places_that_this_process_gave_out_by_itself_come_back_to_it() {
+    let rules = "[[rules]]\nname = 'busy'\nkeys = 'all'\nquota = '1/600s concurrency'\non_outage = 'local'\n";
+    let app = app(gate_on(Remote::away(), rules));
+    for _ in 0..3 {
+        let under_way = app.clone().oneshot(get("/")).await.unwrap();
+        assert_eq!(under_way.status(), StatusCode::OK);
+        assert_eq!(app.clone().oneshot(get("/")).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+        drop(under_way);
+    }
+}

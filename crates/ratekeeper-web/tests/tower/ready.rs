@@ -159,3 +159,32 @@ fn limits_that_make_no_sense_are_refused_when_they_are_made() {
     assert!(PathLimit::new(1).expiry(Duration::ZERO).gate(store().0).is_err());
     assert!(PathLimit::new(1).policy_name("no\nname").gate(store().0).is_err());
 }
+
+/// Ten a second and five an hour, by one key: neither is the other's.
+#[tokio::test]
+async fn two_limits_of_one_kind_are_two_counters() {
+    let (store, _) = store();
+    let (traces, _guard) = Traces::start();
+    let by_user = |max, expiry| {
+        CustomLimit::new(max, |_| Some(Cow::Borrowed("ann"))).expiry(expiry).gate(store.clone())
+    };
+    let app = Router::new()
+        .route("/", on_get(|| async { "ok" }))
+        .layer(rate_limit(by_user(10, Duration::from_secs(1)).unwrap()))
+        .layer(rate_limit(by_user(5, Duration::from_secs(3_600)).unwrap()));
+    for left in (0..5).rev() {
+        let response = app.clone().oneshot(get("/")).await.unwrap();
+        let told = format!(r#""requests";r={left};t=3600, "requests";r={};t=1"#, left + 5);
+        assert_eq!(field(&response, "ratelimit"), Some(told.as_str()));
+    }
+    assert_eq!(app.oneshot(get("/")).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(traces.with("two limits of this name").len() <= 1, "it is told once in a process");
+}
+
+#[tokio::test]
+async fn nobody_is_called_like_two_others_together() {
+    let app = app(ProjectLimit::new(1).expiry(MINUTE).gate(store().0).unwrap());
+    for (org, project) in [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("a", "b"), ("a%", "b")] {
+        assert_eq!(left(&app, of(org, project)).await, Some(0), "{org} {project}");
+    }
+}

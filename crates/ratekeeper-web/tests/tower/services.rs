@@ -193,3 +193,33 @@ async fn a_request_is_looked_at_once() {
         }
     }
 }
+
+/// The store has charged, and whoever asked is gone before it says so.
+#[tokio::test]
+async fn a_request_that_is_cut_off_while_the_store_is_asked_holds_nothing() {
+    let remote = Remote::new();
+    let answers = tower::service_fn(|_: Request<RequestBody<Body>>| {
+        ready(Ok::<_, Infallible>(Response::new(Body::from("ok"))))
+    });
+    let limited = RateLimitLayer::new(gate_on(remote.clone(), ONE_AT_A_TIME)).layer(answers);
+    for turns in 0..4 {
+        let refunds = remote.refunds.load(Ordering::SeqCst);
+        let checks = remote.checks.load(Ordering::SeqCst);
+        let mut asking = Box::pin(limited.clone().oneshot(get("/")));
+        let _ = futures_util::poll!(&mut asking);
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(asking);
+        // Whatever began is brought to its end; what never began holds nothing.
+        let began = async {
+            while remote.checks.load(Ordering::SeqCst) == checks {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), began).await.unwrap();
+        refunded(&remote, refunds + 1).await;
+        assert_eq!(limited.clone().oneshot(get("/")).await.unwrap().status(), StatusCode::OK, "{turns}");
+        refunded(&remote, refunds + 2).await;
+    }
+}

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -39,12 +40,20 @@ impl http_body::Body for Drip {
     }
 }
 
+/// How many requests have reached the handler that never answers.
+static FOREVER: AtomicUsize = AtomicUsize::new(0);
+
+async fn forever() {
+    FOREVER.fetch_add(1, Ordering::SeqCst);
+    std::future::pending::<()>().await;
+}
+
 async fn serve(gate: Gate) -> SocketAddr {
     let drip = || Body::new(Drip(tokio::time::interval(Duration::from_millis(10))));
     let app = Router::new()
         .route("/", on_get(|| async { "ok" }))
         .route("/drip", on_get(move || async move { Response::new(drip()) }))
-        .route("/forever", on_get(std::future::pending::<()>))
+        .route("/forever", on_get(forever))
         .route("/panic", any(|| async { panic!("this panic is part of the test") as () }))
         .layer(rate_limit(gate));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,13 +119,15 @@ async fn who_hangs_up_in_the_middle_of_a_response_gives_back_what_was_held() {
 async fn who_hangs_up_before_the_response_gives_back_what_was_held() {
     for store in stores() {
         let address = serve(gate_on(store, ONE_AT_A_TIME)).await;
+        let before = FOREVER.load(Ordering::SeqCst);
         let stream = send(address, "GET /forever").await;
         let taken = async {
-            while status(address, "GET /").await != "429" {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            while FOREVER.load(Ordering::SeqCst) == before {
+                tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(PATIENCE, taken).await.expect("the place is taken");
+        assert_eq!(status(address, "GET /").await, "429");
         drop(stream);
         becomes_free(address).await;
     }

@@ -122,6 +122,12 @@ enum Part {
     Held,
 }
 
+impl Part {
+    fn has(self, quota: &Quota) -> bool {
+        self != Part::Held || quota.algorithm() == Algorithm::Concurrency
+    }
+}
+
 /// Some of the charges of a request, as a demand of their own.
 pub(super) struct PartOf<'a, P> {
     applied: &'a Applied<P>,
@@ -206,7 +212,7 @@ impl<P: Deref<Target = Policy>> Applied<P> {
         for applied in in_scope.clone() {
             let (rule, limits) = (self.rule(applied), self.limits(applied));
             for (index, (name, quota)) in limits.quotas.iter().enumerate() {
-                if part == Part::Held && quota.algorithm() != Algorithm::Concurrency {
+                if !part.has(quota) {
                     continue;
                 }
                 let charge = applied.charge(rule, (*name, quota), limits.level)?;
@@ -220,6 +226,20 @@ impl<P: Deref<Target = Policy>> Applied<P> {
         for applied in in_scope.filter(|applied| part == Part::All && applied.emergency != Emergency::Lift) {
             if let Some(penalty) = &self.rule(applied).penalty {
                 charges.push(applied.gate(penalty)?)?;
+            }
+        }
+        Ok(charges)
+    }
+
+    /// This process's share of what is shared.
+    fn share_of(&self, part: Part) -> Result<Charges<'_>, InvalidInput> {
+        let mut charges = Charges::new();
+        for applied in &self.rules {
+            let (rule, limits) = (self.rule(applied), self.limits(applied));
+            if rule.scope == Scope::Shared && rule.on_outage == OnOutage::Local {
+                for (name, quota) in limits.share.iter().filter(|(_, quota)| part.has(quota)) {
+                    charges.push(applied.charge(rule, (*name, quota), limits.level)?)?;
+                }
             }
         }
         Ok(charges)
@@ -242,16 +262,7 @@ impl<P: Deref<Target = Policy>> Demand for Applied<P> {
     }
 
     fn share(&self) -> Result<Charges<'_>, InvalidInput> {
-        let mut charges = Charges::new();
-        for applied in &self.rules {
-            let (rule, limits) = (self.rule(applied), self.limits(applied));
-            if rule.scope == Scope::Shared && rule.on_outage == OnOutage::Local {
-                for (name, quota) in &limits.share {
-                    charges.push(applied.charge(rule, (*name, quota), limits.level)?)?;
-                }
-            }
-        }
-        Ok(charges)
+        self.share_of(Part::All)
     }
 
     fn on_outage(&self) -> OnOutage {
@@ -275,7 +286,7 @@ impl<P: Deref<Target = Policy>> Demand for PartOf<'_, P> {
     }
 
     fn share(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.applied.share()
+        self.applied.share_of(self.part)
     }
 
     fn on_outage(&self) -> OnOutage {

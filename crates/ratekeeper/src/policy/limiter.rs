@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled};
+use tokio::runtime::Handle;
+use tracing::{Instrument as _, Span};
 
 use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
@@ -227,8 +229,10 @@ impl ServiceLimiter {
     /// # Errors
     /// As [`ServiceLimiter::check`].
     pub async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, InvalidInput> {
-        let matched = self.matched(ask);
-        matched.admit().await
+        match self.begin(ask) {
+            Begun::Done(answer) => answer,
+            Begun::Waits(matched) => matched.admit().await,
+        }
     }
 
     /// [`ServiceLimiter::admit`], unless the store needs I/O for it: then nothing
@@ -394,6 +398,23 @@ impl Matched {
     /// # Errors
     /// As [`ServiceLimiter::check`].
     pub async fn admit(self) -> Result<Admission, InvalidInput> {
+        match Handle::try_current() {
+            // Whoever asks may go away between the charge and the answer. The task goes on, and what
+            // nobody takes from it is dropped, which gives places back.
+            Ok(runtime) if self.holds() => {
+                let engine = Arc::clone(&self.engine);
+                match runtime.spawn(self.admit_here().instrument(Span::current())).await {
+                    Ok(answer) => answer,
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    // The runtime ends, and with it everything that could be limited.
+                    Err(_) => Ok(Admission { decision: Box::new(engine.unlimited()), hold: None }),
+                }
+            }
+            _ => self.admit_here().await,
+        }
+    }
+
+    async fn admit_here(self) -> Result<Admission, InvalidInput> {
         let decision = self.check().await?;
         let holds = decision.is_allowed() && self.holds();
         let hold = holds.then(|| Hold::new(self, decision.clone()));

@@ -32,7 +32,9 @@ pub trait Facts {
     /// The HTTP method, as it was sent.
     fn method(&self) -> Option<&str>;
 
-    /// The path as it was sent: not decoded, without the query.
+    /// The path by which the service finds what to do, without the query: as it was sent, unless the
+    /// service decodes paths before it looks at them. Two paths that lead to one handler must not
+    /// lead to two counters.
     fn path(&self) -> Option<&str>;
 
     /// The route that the service matched, such as `/datasets/{id}/search`.
