@@ -235,8 +235,6 @@ class Decision:
         """What to answer if it was denied."""
 
     def __bool__(self) -> bool: ...
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
 
 @final
 class Denial:
@@ -559,7 +557,7 @@ class Limiter:
     def outages(self) -> Outages: ...
     def check(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
         cost: int = 1,
         organisation: str | int | None = None,
@@ -570,7 +568,7 @@ class Limiter:
         """Judges a request and charges it. Cost 0 only tells."""
     def acheck(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
         cost: int = 1,
         organisation: str | int | None = None,
@@ -581,7 +579,7 @@ class Limiter:
         """If whoever awaits is cancelled, the request may have been charged all the same."""
     def try_check(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
         cost: int = 1,
         organisation: str | int | None = None,
@@ -615,9 +613,8 @@ class Limiter:
     ) -> Awaitable[Decision]: ...
     def peek(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
-        cost: int = 1,
         organisation: str | int | None = None,
         project: str | int | None = None,
         endpoint: str | None = None,
@@ -626,9 +623,8 @@ class Limiter:
         """What a request would meet; nothing changes."""
     def apeek(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
-        cost: int = 1,
         organisation: str | int | None = None,
         project: str | int | None = None,
         endpoint: str | None = None,
@@ -665,7 +661,7 @@ class Limiter:
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
     def until_allowed(
         self,
-        request: Any = "",
+        request: Any = None,
         patience: float = 60,
         *,
         organisation: str | int | None = None,
@@ -677,7 +673,7 @@ class Limiter:
         If that would not suffice, the denial comes at once. Ctrl-C ends the wait."""
     def auntil_allowed(
         self,
-        request: Any = "",
+        request: Any = None,
         patience: float = 60,
         *,
         organisation: str | int | None = None,
@@ -691,7 +687,7 @@ class Limiter:
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
     def reset(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
         organisation: str | int | None = None,
         project: str | int | None = None,
@@ -700,7 +696,7 @@ class Limiter:
         """Forgets the counters of a request; says how many there were."""
     def areset(
         self,
-        request: Any = "",
+        request: Any = None,
         *,
         organisation: str | int | None = None,
         project: str | int | None = None,
@@ -723,7 +719,7 @@ class Request:
         target: str = "/",
         *,
         route: str | None = None,
-        headers: Iterable[tuple[str | bytes, str | bytes]] = (),
+        headers: Iterable[tuple[str | bytes, str | bytes]] | None = None,
         body: bytes | None = None,
         peer: str | None = None,
         identity: Mapping[str, _Scalar] | None = None,

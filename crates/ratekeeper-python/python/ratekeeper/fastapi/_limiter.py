@@ -1,0 +1,253 @@
+"""Limiters that are FastAPI dependencies."""
+
+# No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`, and
+# earlier versions cannot resolve text.
+import abc
+import inspect
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+
+from .._native import Decision, Limiter, PolicyLimiter, Quota, Store
+from .._web import Mode, OnOutage, derive_policy_name, limiter_of, quota_of
+from ..keys import (
+    OverrideScope,
+    counter_subject,
+    make_org_override_key,
+    make_override_key,
+    make_path_rate_limit_key,
+    make_rate_limit_key,
+    parse_org_override_key,
+    parse_override_key,
+)
+from ._endpoint import endpoint_of
+from ._settings import RequestLimits
+
+
+class RateLimiter(abc.ABC):
+    """At most `max_requests` in `expiry` seconds, for each key that `make_key` makes.
+
+    Use it as a dependency: `Depends(MyLimiter(max_requests=100, expiry=60))`. Subclasses say
+    what the key is. `algorithm` can be another than Application Kit's fixed window;
+    `store` another than that of the application; `on_outage` says what happens when
+    the store is away (None: what `setup` was told).
+
+    Values below 1 raise ValueError.
+    """
+
+    def __init__(
+        self,
+        max_requests: int,
+        expiry: int = 1,
+        policy_name: str = "requests",
+        *,
+        algorithm: str = "fixed_window",
+        store: Store | None = None,
+        on_outage: OnOutage | None = None,
+    ) -> None:
+        self.max_requests = max_requests
+        self.expiry = expiry
+        self.policy_name = policy_name
+        self.quota: Quota = quota_of(max_requests, expiry, algorithm)
+        self.store = store
+        self.on_outage: OnOutage | None = on_outage
+
+    @abc.abstractmethod
+    def make_key(self, request: Request) -> str | None:
+        """The key to count under; None if this request is not limited."""
+
+    def make_override_key(self, request: Request) -> str | None:
+        """The name of the project's override (see `ratekeeper.keys`); None if none applies."""
+        return None
+
+    def make_org_override_key(self, request: Request) -> str | None:
+        """The name of the organisation's override; None if none applies."""
+        return None
+
+    async def __call__(self, request: Request, response: Response) -> None:
+        limits = RequestLimits.of(request.scope)
+        mode = limits.mode()
+        key = self.make_key(request) if mode != "off" else None
+        if key is None:
+            return
+        limiter = self._limiter(limits)
+        scope = await self._override_scope(request, limiter.store)
+        decision = await _check(limiter, counter_subject(key), scope, 1, mode)
+        limits.note(decision, response, _endpoint(limits, request))
+
+    def _limiter(self, limits: RequestLimits) -> Limiter:
+        on_outage = self.on_outage or limits.settings.on_outage
+        return limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
+
+    async def _override_scope(self, request: Request, store: Store) -> OverrideScope | None:
+        own, around = self.make_override_key(request), self.make_org_override_key(request)
+        if own is None:
+            return None if around is None else parse_org_override_key(around)
+        scope = parse_override_key(own)
+        if around is None:
+            return await _without_organisation(scope, store)
+        if parse_org_override_key(around) != (scope.endpoint, scope.organisation, None):
+            raise ValueError(
+                f"make_org_override_key: got {around!r}; expected the endpoint and organisation of {own!r}"
+            )
+        return scope
+
+
+async def _without_organisation(scope: OverrideScope, store: Store) -> OverrideScope | None:
+    # The engine follows the whole chain. Where a limiter leaves the organisation out, its
+    # override must be absent, or stand behind one of the project.
+    if await store.aget_override(scope.endpoint, scope.organisation) is None:
+        return scope
+    assert scope.project is not None
+    own = await store.aget_override(scope.endpoint, scope.organisation, scope.project)
+    return None if own is None else scope
+
+
+def _check(
+    limiter: Limiter, key: str, scope: OverrideScope | None, cost: int, mode: Mode
+) -> Awaitable[Decision]:
+    if scope is None:
+        return limiter.acheck(key, cost=cost, mode=mode)
+    return limiter.acheck(
+        key,
+        organisation=scope.organisation,
+        project=scope.project,
+        endpoint=scope.endpoint,
+        cost=cost,
+        mode=mode,
+    )
+
+
+def _endpoint(limits: RequestLimits, request: Request) -> str:
+    if limits.endpoint is None:
+        limits.endpoint = endpoint_of(request.scope)
+    return limits.endpoint
+
+
+def _project(limits: RequestLimits, request: Request) -> tuple[int | str, int | str] | None:
+    # Somebody who is not known yet may be known to the next limiter.
+    if limits.project is None:
+        limits.project = limits.settings.identify(request)
+    return limits.project
+
+
+class ProjectRateLimiter(RateLimiter):
+    """Limits each project on each endpoint, with overrides of the project and of its organisation.
+
+    Counters and overrides are those of Application Kit. Requests of nobody that
+    `setup(identify=...)` knows are not limited: authenticate first.
+    """
+
+    def make_key(self, request: Request) -> str | None:
+        limits = RequestLimits.of(request.scope)
+        project = _project(limits, request)
+        return None if project is None else make_rate_limit_key(_endpoint(limits, request), *project)
+
+    def make_override_key(self, request: Request) -> str | None:
+        limits = RequestLimits.of(request.scope)
+        project = _project(limits, request)
+        return None if project is None else make_override_key(_endpoint(limits, request), *project)
+
+    def make_org_override_key(self, request: Request) -> str | None:
+        limits = RequestLimits.of(request.scope)
+        project = _project(limits, request)
+        return None if project is None else make_org_override_key(_endpoint(limits, request), project[0])
+
+
+class PathRateLimiter(RateLimiter):
+    """Limits each path as it was asked for, whoever asks: `/users/1` and `/users/2` are two.
+
+    For endpoints where nobody is known. Overrides do not apply.
+    """
+
+    def make_key(self, request: Request) -> str | None:
+        return make_path_rate_limit_key(f"path:{request.url.path}")
+
+
+KeyParser = Callable[[Request], str | None | Awaitable[str | None]]
+
+
+class KeyRateLimiter:
+    """Limits by the policy of a service, for the key that `key_parser` finds in a request.
+
+    The limits are the entry for that key in the policy, else its general ones; a service
+    without a policy is not limited, nor is a request for which the parser says None.
+    The parser may be `async`, and read the body.
+    """
+
+    def __init__(
+        self, service: str, key_parser: KeyParser, *, cost: int = 1, policies: PolicyLimiter | None = None
+    ) -> None:
+        self.service = service
+        self.key_parser = key_parser
+        self.cost = _positive("cost", cost)
+        self.policies = policies
+
+    async def __call__(self, request: Request, response: Response) -> None:
+        limits = RequestLimits.of(request.scope)
+        if limits.mode() == "off":
+            return
+        found = self.key_parser(request)
+        key = await found if inspect.isawaitable(found) else found
+        if key is not None:
+            policies = self.policies or limits.settings.policies
+            if policies is None:
+                raise RuntimeError(
+                    "KeyRateLimiter has no policies: call ratekeeper.fastapi.setup(app, policies=...), "
+                    "or give it policies="
+                )
+            decision = await policies.acheck(self.service, counter_subject(key), cost=self.cost)
+            limits.note(decision, response, _endpoint(limits, request))
+
+
+async def apply_rate_limit(
+    request: Request,
+    response: Response,
+    max_requests: int,
+    expiry: int,
+    store: Store | None = None,
+    increment_amount: int = 1,
+    key_suffix: str = "",
+    policy_name: str | None = None,
+) -> None:
+    """Limits the project on this endpoint from within a handler, where the limit or the cost is known only then.
+
+    `key_suffix` keeps a counter of its own, and names the policy if `policy_name` does not.
+    Raises `RateLimitExceeded` (a 429), and ValueError if a number is below 1.
+    """
+    quota = quota_of(max_requests, expiry)
+    _positive("increment_amount", increment_amount)
+    limits = RequestLimits.of(request.scope)
+    mode = limits.mode()
+    project = _project(limits, request) if mode != "off" else None
+    if project is None:
+        return
+    name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
+    limiter = limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
+    endpoint = _endpoint(limits, request)
+    decision = await limiter.acheck_project(
+        f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
+    )
+    limits.note(decision, response, endpoint)
+
+
+async def apply_element_rate_limit(
+    request: Request,
+    response: Response,
+    max_requests: int,
+    expiry: int,
+    increment_amount: int,
+    store: Store | None = None,
+    key_suffix: str = "/elements",
+    policy_name: str | None = None,
+) -> None:
+    """The same for what a request consists of: `increment_amount` of them, counted apart from requests."""
+    await apply_rate_limit(
+        request, response, max_requests, expiry, store, increment_amount, key_suffix, policy_name
+    )
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1")
+    return value
