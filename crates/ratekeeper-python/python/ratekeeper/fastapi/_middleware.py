@@ -42,6 +42,8 @@ class RateLimitMiddleware:
             return
         outer = scope.get("ratekeeper")
         limits = RequestLimits(self.settings, outer.tally if outer else Tally(), sends_headers=True)
+        if outer:
+            limits.span = outer.span
         limits.into(scope)
         told = send if outer else _telling(limits, send)
         if self.service is None or limits.mode() == "off":
