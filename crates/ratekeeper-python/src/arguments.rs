@@ -18,9 +18,9 @@ impl FromPyObject<'_, '_> for Id {
             return Ok(Self(text));
         }
         let number = value.extract::<i64>();
-        number.map(|number| Self(number.to_string())).map_err(|_| {
-            PyTypeError::new_err(format!("expected str or int, got {}", type_name(&value)))
-        })
+        number
+            .map(|number| Self(number.to_string()))
+            .map_err(|_| PyTypeError::new_err(format!("expected str or int, got {}", type_name(&value))))
     }
 }
 

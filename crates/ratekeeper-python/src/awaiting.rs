@@ -15,10 +15,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyStopIteration;
-use pyo3::{IntoPyObjectExt, intern};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
+use pyo3::{IntoPyObjectExt, intern};
+use tokio::task::AbortHandle;
 
 use crate::error::Failure;
 use crate::runtime::{self, Reach, gated};
@@ -54,8 +55,8 @@ pub(crate) fn ready(py: Python<'_>, value: Py<PyAny>) -> PyResult<Bound<'_, PyAn
 type Answer = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 /// Runs `future` outside of the interpreter; `finish` makes an object of what it comes to.
-/// If whoever awaits it gives up, it runs on.
-pub(crate) fn spawn<'py, F, D>(py: Python<'py>, future: F, finish: D) -> PyResult<Bound<'py, PyAny>>
+/// If whoever awaits it gives up, it runs on: to be told would cost every call.
+fn spawn<'py, F, D>(py: Python<'py>, future: F, finish: D) -> PyResult<(Bound<'py, PyAny>, AbortHandle)>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -66,11 +67,22 @@ where
     let mailbox = Mailbox::of(py, &event_loop)?;
     let awaited = event_loop.call_method0(intern!(py, "create_future"))?;
     let promise = mailbox.promise(awaited.clone().unbind());
-    runtime.spawn(async move {
+    let task = runtime.spawn(async move {
         let output = gated(future).await;
         promise.keep(Box::new(move |py| finish(py, output)));
     });
-    Ok(awaited)
+    Ok((awaited, task.abort_handle()))
+}
+
+/// What a future calls when it is over: ends a task that nobody waits for any more.
+#[pyclass(module = "ratekeeper", frozen)]
+struct Abort(AbortHandle);
+
+#[pymethods]
+impl Abort {
+    fn __call__(&self, _future: &Bound<'_, PyAny>) {
+        self.0.abort();
+    }
 }
 
 fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -119,8 +131,7 @@ impl Mailbox {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let mailbox =
-            Arc::new(Self { letters: Mutex::default(), waiting: Mutex::default(), wake });
+        let mailbox = Arc::new(Self { letters: Mutex::default(), waiting: Mutex::default(), wake });
         let socket = woken.as_raw_fd();
         let reader = Bound::new(py, Reader { mailbox: Arc::clone(&mailbox), woken })?;
         event_loop.call_method1(intern!(py, "add_reader"), (socket, &reader))?;
@@ -206,7 +217,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The plain form of a call.
-pub(crate) fn block<T, P, F>(py: Python<'_>, reach: Reach, future: F, finish: impl FnOnce(T) -> P) -> PyResult<P>
+pub(crate) fn block<T, P, F>(
+    py: Python<'_>,
+    reach: Reach,
+    future: F,
+    finish: impl FnOnce(T) -> P,
+) -> PyResult<P>
 where
     T: Send,
     F: Future<Output = Result<T, Failure>> + Send,
@@ -236,6 +252,22 @@ where
             let output = runtime::at_once(future).unwrap_or(Err(Failure::Lost))?;
             ready(py, object(py, output)?)
         }
-        Reach::Far => spawn(py, future, move |py, output| object(py, output?)),
+        Reach::Far => Ok(spawn(py, future, move |py, output| object(py, output?))?.0),
     }
+}
+
+/// The same for a call that may take long: it ends if whoever awaits it gives up.
+pub(crate) fn awaited_at_length<'py, T, P, F>(
+    py: Python<'py>,
+    future: F,
+    finish: impl FnOnce(T) -> P + Send + 'static,
+) -> PyResult<Bound<'py, PyAny>>
+where
+    T: Send + 'static,
+    P: for<'p> IntoPyObject<'p>,
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
+{
+    let (awaited, task) = spawn(py, future, move |py, output| finish(output?).into_py_any(py))?;
+    awaited.call_method1(intern!(py, "add_done_callback"), (Abort(task),))?;
+    Ok(awaited)
 }

@@ -29,7 +29,8 @@ impl HttpOptions {
 impl HttpOptions {
     #[new]
     #[pyo3(signature = (*, standard = Some("11"), legacy = None, legacy_reset = "delta", body = "problem",
-        outage_retry_after = 1.0))]
+        outage_retry_after = 1.0), text_signature = "(*, standard='11', legacy=None, legacy_reset='delta', \
+        body='problem', outage_retry_after=1.0)")]
     fn new(
         standard: Option<&str>,
         legacy: Option<&str>,
@@ -128,7 +129,7 @@ impl Tally {
         Ok(())
     }
 
-    /// RateLimit-Policy, RateLimit and the legacy fields, names in lower case.
+    /// `RateLimit-Policy`, `RateLimit` and the legacy fields, names in lower case.
     #[pyo3(signature = (options = None))]
     fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
         fields(self.0.fields(&HttpOptions::or_default(options)))

@@ -11,9 +11,6 @@
 //! No thread of ours ever takes the interpreter's lock: what they have to say waits
 //! until a thread of Python comes for it. So none can hang or crash an interpreter that ends.
 
-// What PyO3's macros write.
-#![allow(unsafe_code, reason = "only in what the macros of PyO3 write")]
-
 mod arguments;
 mod awaiting;
 mod decision;

@@ -18,7 +18,7 @@ use self::asked::{Owner, Terms};
 use self::rule::KeyOf;
 pub(crate) use self::rule::Rule;
 use crate::arguments::{Id, duration, type_name, units};
-use crate::awaiting::{awaited, block, ready};
+use crate::awaiting::{awaited, awaited_at_length, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach};
@@ -145,11 +145,7 @@ enum Way {
     Wait(Duration),
 }
 
-async fn decided(
-    engine: Engine,
-    asked: Asked,
-    way: Way,
-) -> Result<(ratekeeper::Decision, Asked), Failure> {
+async fn decided(engine: Engine, asked: Asked, way: Way) -> Result<(ratekeeper::Decision, Asked), Failure> {
     let decision = match &way {
         Way::Check => engine.check_cost(&asked, asked.cost).await?,
         Way::Peek => engine.peek(&asked).await?,
@@ -201,9 +197,10 @@ impl Limiter {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let store = store.map_or_else(|| Bound::new(py, Store::in_memory()), Ok)?;
         let rules = rules_of(rules)?;
-        let instances = u32::try_from(instances).ok().filter(|instances| *instances > 0).ok_or_else(|| {
-            Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
-        })?;
+        let instances =
+            u32::try_from(instances).ok().filter(|instances| *instances > 0).ok_or_else(|| {
+                Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
+            })?;
         let engine = build(py, store.get(), &rules, instances)?;
         let reach = store.get().reach();
         let live = match reach {
@@ -434,7 +431,7 @@ impl Limiter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode };
         let (asked, way) = (self.asked(request, terms)?, Way::Wait(duration("patience", patience)?));
-        awaited(py, Reach::Far, decided(self.engine(py)?, asked, way), about_request)
+        awaited_at_length(py, decided(self.engine(py)?, asked, way), about_request)
     }
 
     /// Gives up to `units` (None: all) of each charge of a decision of this limiter back.

@@ -100,7 +100,7 @@ impl Policies {
         Ok(Self { inner, followed: Mutex::default(), followed_in: AtomicU64::new(generation()) })
     }
 
-    /// Puts a policy into force, or raises PolicyError with everything that is wrong.
+    /// Puts a policy into force, or raises `PolicyError` with everything that is wrong.
     #[pyo3(signature = (document, format = "toml", *, source = "code"))]
     fn install(&self, document: &Bound<'_, PyAny>, format: &str, source: &str) -> PyResult<String> {
         let format = choice("format", format, &FORMATS)?;

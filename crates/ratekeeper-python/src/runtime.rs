@@ -166,7 +166,8 @@ where
     let mut future = pin!(gated(future));
     loop {
         let answer = py.detach(|| {
-            let answer = driver.block_on(async { tokio::time::timeout(SIGNALS_EVERY, future.as_mut()).await });
+            let answer =
+                driver.block_on(async { tokio::time::timeout(SIGNALS_EVERY, future.as_mut()).await });
             stay_out_of_a_dead_interpreter();
             answer
         });

@@ -75,8 +75,10 @@ impl Store {
 
 /// Valkey's names for what Redis calls otherwise.
 fn as_redis_url(url: &str) -> String {
-    let schemes = [("valkey://", "redis://"), ("valkeys://", "rediss://"), ("valkey+unix://", "redis+unix://")];
-    let known = schemes.iter().find_map(|(valkey, redis)| Some(format!("{redis}{}", url.strip_prefix(valkey)?)));
+    let schemes =
+        [("valkey://", "redis://"), ("valkeys://", "rediss://"), ("valkey+unix://", "redis+unix://")];
+    let known =
+        schemes.iter().find_map(|(valkey, redis)| Some(format!("{redis}{}", url.strip_prefix(valkey)?)));
     known.unwrap_or_else(|| url.to_owned())
 }
 
@@ -84,11 +86,14 @@ fn as_redis_url(url: &str) -> String {
 impl Store {
     /// Counters of this process, at most `max_keys` of them.
     #[staticmethod]
-    #[pyo3(signature = (*, max_keys = MAX_KEYS_DEFAULT as i64, clock = None))]
+    #[pyo3(signature = (*, max_keys = 1_000_000, clock = None))]
     fn memory(max_keys: i64, clock: Option<&Bound<'_, ManualClock>>) -> PyResult<Self> {
-        let max_keys = usize::try_from(max_keys).ok().filter(|keys| (1..=MAX_KEYS).contains(keys)).ok_or_else(|| {
-            Failure::Input(format!("max_keys: got {max_keys}; expected a whole number from 1 to {MAX_KEYS}"))
-        })?;
+        let max_keys =
+            usize::try_from(max_keys).ok().filter(|keys| (1..=MAX_KEYS).contains(keys)).ok_or_else(|| {
+                Failure::Input(format!(
+                    "max_keys: got {max_keys}; expected a whole number from 1 to {MAX_KEYS}"
+                ))
+            })?;
         Ok(Self(Backing::Memory(Arc::new(match clock {
             Some(clock) => MemoryStore::with_clock(max_keys, Arc::new(clock.get().0.clone())),
             None => MemoryStore::with_max_keys(max_keys),
@@ -97,8 +102,8 @@ impl Store {
 
     /// Counters on Redis (6.2 or later) or Valkey.
     #[staticmethod]
-    #[pyo3(signature = (url, *, prefix = "", deadline = DEADLINE_DEFAULT.as_secs_f64(), connections = 1,
-        queue_max = QUEUE_MAX_DEFAULT, breaker_consecutive = 5, breaker_failure_percent = 50,
+    #[pyo3(signature = (url, *, prefix = "", deadline = 0.025, connections = 1,
+        queue_max = 10_000, breaker_consecutive = 5, breaker_failure_percent = 50,
         breaker_calls_min = 20, breaker_period = 5.0, breaker_probe_after = 0.05, breaker_probe_after_max = 2.0,
         certificate_authority = None, clock = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -170,7 +175,7 @@ impl Store {
         Ok(Health(self.live()?.health()))
     }
 
-    /// Raises StoreError if the store cannot be asked.
+    /// Raises `StoreError` if the store cannot be asked.
     fn ping(&self, py: Python<'_>) -> PyResult<()> {
         block(py, self.reach(), self.pinged()?, |()| ())
     }
@@ -217,7 +222,13 @@ impl Store {
     }
 
     /// Charges an estimate that is settled or cancelled within `hold` seconds, or lapses and stays.
-    fn reserve(&self, py: Python<'_>, charges: &Bound<'_, PyAny>, id: String, hold: f64) -> PyResult<Decision> {
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        charges: &Bound<'_, PyAny>,
+        id: String,
+        hold: f64,
+    ) -> PyResult<Decision> {
         let way = Way::Reserve(id, duration("hold", hold)?);
         block(py, self.reach(), self.decided(charges, way)?, about_charges)
     }
@@ -279,6 +290,10 @@ impl Store {
         format!("<Store: {}>", self.kind())
     }
 }
+
+// Python shows defaults only if they are written out.
+const _: () = assert!(MAX_KEYS_DEFAULT == 1_000_000 && QUEUE_MAX_DEFAULT == 10_000);
+const _: () = assert!(DEADLINE_DEFAULT.as_millis() == 25);
 
 /// The most counters in memory: about 40 GB of them.
 const MAX_KEYS: usize = 1_000_000_000;

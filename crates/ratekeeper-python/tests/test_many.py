@@ -145,6 +145,18 @@ def test_whoever_is_cancelled_does_not_hold_up_the_others(own_server: RedisServe
     assert 100 - limiter.peek("a").verdicts[0].remaining in range(11, 22), "the cancelled may have been charged"
 
 
+async def test_a_wait_that_is_cancelled_takes_nothing(backend: Backend) -> None:
+    limiter = Limiter(backend.store(), Rule("r", "1/300ms fixed_window"))
+    assert limiter.check("a")
+    waiting = [asyncio.ensure_future(limiter.auntil_allowed("a", 60)) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.sleep(0.4)
+    assert limiter.peek("a").verdicts[0].remaining == 1
+
+
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_a_loop_that_is_closed_while_checks_are_under_way(own_server: RedisServer, make_loop: Any) -> None:
     limiter = Limiter(Store.redis(own_server.url, deadline=20), Rule("r", "1000/1h fixed_window"))

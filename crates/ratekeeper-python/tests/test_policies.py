@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import pathlib
+import signal
 from typing import Any
 
 import pymongo
@@ -201,6 +203,24 @@ async def test_documents_in_mongodb(mongodb: MongoServer, form: str) -> None:
         assert limiter.check("svc", "k").verdicts[0].limit == 6
         documents.replace_one({"_id": "svc"}, document(7, 2))
         wait_for(lambda: limiter.check("svc", "k").verdicts[0].limit == 7)
+        watch.stop()
+
+
+def test_a_child_follows_mongodb(mongodb: MongoServer) -> None:
+    with pymongo.MongoClient[dict[str, Any]](mongodb.url) as client:
+        documents = client["limits_fork"]["policies"]
+        documents.insert_one(document(5, 0))
+        policies = Policies()
+        watch = policies.watch_mongodb(mongodb.url, database="limits_fork", interval=1)
+        limiter = PolicyLimiter(None, policies)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            assert limiter.check("svc", "k").verdicts[0].limit == 5
+            wait_for(lambda: limiter.check("svc", "k").verdicts[0].limit == 8)
+            os._exit(0)
+        documents.replace_one({"_id": "svc"}, document(8, 1))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         watch.stop()
 
 

@@ -12,6 +12,36 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
+__all__ = [
+    "Charge",
+    "Decision",
+    "Denial",
+    "EXPOSE_HEADERS",
+    "Health",
+    "HttpOptions",
+    "Limiter",
+    "ManualClock",
+    "Needs",
+    "Outages",
+    "Override",
+    "Policies",
+    "PolicyError",
+    "PolicyLimiter",
+    "PolicyWatch",
+    "Quota",
+    "RatekeeperError",
+    "Request",
+    "Rule",
+    "ServiceLimiter",
+    "Store",
+    "StoreError",
+    "Switch",
+    "Tally",
+    "Verdict",
+    "__version__",
+    "mode_from_environment",
+]
+
 __version__: str
 
 _Mode = Literal["on", "monitor", "off"]
@@ -43,7 +73,7 @@ class Quota:
 
     def __new__(cls, text: str) -> Quota: ...
     @staticmethod
-    def fixed_window(max_requests: int, expiry: float = 1) -> Quota:
+    def fixed_window(max_requests: int, expiry: float = 1.0) -> Quota:
         """A window that begins with the first request, as in Application Kit.
 
         Values below 1 raise ValueError: "max_requests must be at least 1" and
@@ -273,7 +303,7 @@ class HttpOptions:
         legacy: Literal["RateLimit", "X-RateLimit"] | None = None,
         legacy_reset: Literal["delta", "epoch"] = "delta",
         body: Literal["problem", "detail"] = "problem",
-        outage_retry_after: float = 1,
+        outage_retry_after: float = 1.0,
     ) -> HttpOptions: ...
     @property
     def content_type(self) -> str: ...
@@ -361,7 +391,7 @@ class Health:
 class ManualClock:
     """A clock for tests: it stands still until it is moved."""
 
-    def __new__(cls, seconds: float = 1_700_000_000) -> ManualClock: ...
+    def __new__(cls, seconds: float = 1_700_000_000.0) -> ManualClock: ...
     def advance(self, seconds: float) -> None: ...
     def set_micros(self, micros: int) -> None: ...
     @property
@@ -390,9 +420,9 @@ class Store:
         breaker_consecutive: int = 5,
         breaker_failure_percent: int = 50,
         breaker_calls_min: int = 20,
-        breaker_period: float = 5,
+        breaker_period: float = 5.0,
         breaker_probe_after: float = 0.05,
-        breaker_probe_after_max: float = 2,
+        breaker_probe_after_max: float = 2.0,
         certificate_authority: str | bytes | None = None,
         clock: ManualClock | None = None,
     ) -> Store:
@@ -426,9 +456,9 @@ class Store:
     def peek(self, charges: Charge | Sequence[Charge]) -> Decision:
         """The same, but nothing is charged or written."""
     def apeek(self, charges: Charge | Sequence[Charge]) -> Awaitable[Decision]: ...
-    def once(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600) -> Decision:
+    def once(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Decision:
         """Charged once however often it is sent under the same id within `keep` seconds."""
-    def aonce(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600) -> Awaitable[Decision]: ...
+    def aonce(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Awaitable[Decision]: ...
     def reserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Decision:
         """Charges an estimate that is settled or cancelled within `hold` seconds, or lapses and stays."""
     def areserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Awaitable[Decision]: ...
@@ -576,7 +606,10 @@ class Limiter:
         endpoint: str | None = None,
         mode: _Mode | None = None,
     ) -> Awaitable[Decision]:
-        """If whoever awaits is cancelled, the request may have been charged all the same."""
+        """If whoever awaits is cancelled, the request may have been charged all the same.
+
+        It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
+        """
     def try_check(
         self,
         request: Any = None,
@@ -662,7 +695,7 @@ class Limiter:
     def until_allowed(
         self,
         request: Any = None,
-        patience: float = 60,
+        patience: float = 60.0,
         *,
         organisation: str | int | None = None,
         project: str | int | None = None,
@@ -670,11 +703,12 @@ class Limiter:
         mode: _Mode | None = None,
     ) -> Decision:
         """Waits until it is allowed, at most `patience` seconds, and as long as a leaky bucket asks.
-        If that would not suffice, the denial comes at once. Ctrl-C ends the wait."""
+        If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so does
+        cancelling whoever awaits it."""
     def auntil_allowed(
         self,
         request: Any = None,
-        patience: float = 60,
+        patience: float = 60.0,
         *,
         organisation: str | int | None = None,
         project: str | int | None = None,
@@ -791,7 +825,7 @@ class Policies:
         *,
         format: Literal["toml", "yaml", "json"] | None = None,
         debounce: float = 0.1,
-        poll: float = 10,
+        poll: float = 10.0,
     ) -> PolicyWatch:
         """A file, or a folder with a file for each service. Raises PolicyError if something is wrong now."""
     def watch_mongodb(
@@ -875,10 +909,10 @@ class ServiceLimiter:
     def cancel(self, id: str) -> _Settled: ...
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
     def until_allowed(
-        self, request: Request | None = None, patience: float = 60, *, key: str | None = None, cost: int = 1
+        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
     ) -> Decision: ...
     def auntil_allowed(
-        self, request: Request | None = None, patience: float = 60, *, key: str | None = None, cost: int = 1
+        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
     ) -> Awaitable[Decision]: ...
     def refund(self, decision: Decision, units: int | None = None) -> None: ...
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...

@@ -110,7 +110,8 @@ impl Limiter {
         mode: Option<&str>,
     ) -> PyResult<Asked> {
         let key = format!("{endpoint}:{}:{}", organisation.0, project.0);
-        let owner = Owner { organisation: organisation.0, project: Some(project.0), endpoint: Some(endpoint) };
+        let owner =
+            Owner { organisation: organisation.0, project: Some(project.0), endpoint: Some(endpoint) };
         Ok(Asked {
             limiter: self.id,
             cost: units("cost", cost)?,
@@ -128,7 +129,9 @@ impl Limiter {
             let rule = rule.get();
             let found = match (&rule.key, request) {
                 (KeyOf::Everyone, _) => return Ok(None),
-                (KeyOf::Function(function), Some(request)) => function.bind(request.py()).call1((request,))?,
+                (KeyOf::Function(function), Some(request)) => {
+                    function.bind(request.py()).call1((request,))?
+                }
                 (KeyOf::Asked, Some(request)) if request.is_instance_of::<PyString>() => request.clone(),
                 (_, got) => {
                     let Some(mapping) = mapping else { return Err(no_key(&rule.name, got)) };

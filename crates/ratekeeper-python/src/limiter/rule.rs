@@ -134,7 +134,9 @@ fn quotas_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, ratekeeper::Quot
     let quotas = items.iter().map(|item| {
         let (name, limit): (String, Bound<'_, PyAny>) = item.extract()?;
         if name.is_empty() {
-            return Err(Failure::Input("quotas: got an empty name; expected a name for each".to_owned()).into());
+            return Err(
+                Failure::Input("quotas: got an empty name; expected a name for each".to_owned()).into()
+            );
         }
         let Ok(limit) = limit.extract::<i64>() else { return Ok((name, quota_of(&limit)?)) };
         let units = u64::try_from(limit).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::Policies;
 use super::keys::looking_at;
 use super::request::Request;
 use crate::arguments::{duration, units};
-use crate::awaiting::{awaited, block, ready};
+use crate::awaiting::{awaited, awaited_at_length, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::limiter::Outages;
@@ -234,10 +234,7 @@ impl ServiceLimiter {
     }
 
     /// The request of a decision, looked at again.
-    fn matched_again(
-        &self,
-        decision: &Bound<'_, Decision>,
-    ) -> PyResult<(Matched, ratekeeper::Decision)> {
+    fn matched_again(&self, decision: &Bound<'_, Decision>) -> PyResult<(Matched, ratekeeper::Decision)> {
         let About::Service(asked) = &decision.get().about else {
             let message = "decision: got one of something else; expected one of this service";
             return Err(Failure::Input(message.to_owned()).into());
@@ -438,7 +435,7 @@ impl ServiceLimiter {
         cost: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
-        awaited(py, Reach::Far, decided(self.matched(py, &asked)?, way), about(asked))
+        awaited_at_length(py, decided(self.matched(py, &asked)?, way), about(asked))
     }
 
     #[pyo3(signature = (decision, units = None))]
@@ -466,7 +463,12 @@ impl ServiceLimiter {
     }
 
     #[pyo3(signature = (request = None, *, key = None))]
-    fn reset(&self, py: Python<'_>, request: Option<Bound<'_, Request>>, key: Option<String>) -> PyResult<usize> {
+    fn reset(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+    ) -> PyResult<usize> {
         let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
         block(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
     }

@@ -47,7 +47,7 @@ impl Request {
         if let Some(route) = route {
             facts = facts.route(route);
         }
-        for header in headers.map(|headers| headers.try_iter()).transpose()?.into_iter().flatten() {
+        for header in headers.map(PyAnyMethods::try_iter).transpose()?.into_iter().flatten() {
             let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = header?.extract()?;
             let name = bytes_of("the name of a header", &name)?;
             facts = facts.header(&String::from_utf8_lossy(&name), bytes_of("a header", &value)?);
@@ -123,7 +123,8 @@ impl Request {
 /// Text is what servers sent as latin-1 and frameworks decoded as such.
 fn bytes_of(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if let Ok(text) = value.extract::<&str>() {
-        let latin: Option<Vec<u8>> = text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
+        let latin: Option<Vec<u8>> =
+            text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
         return Ok(latin.unwrap_or_else(|| text.as_bytes().to_vec()));
     }
     value

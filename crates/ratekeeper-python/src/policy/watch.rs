@@ -124,7 +124,9 @@ impl Following {
             Origin::MongoDb(settings) => {
                 let interval = settings.interval.unwrap_or(INTERVAL_DEFAULT);
                 runtime::background(async move {
-                    while self.start_mongodb(&policies).await.is_err() && !self.is_stopped.load(Ordering::Acquire) {
+                    while self.start_mongodb(&policies).await.is_err()
+                        && !self.is_stopped.load(Ordering::Acquire)
+                    {
                         tokio::time::sleep(interval).await;
                     }
                 })?;

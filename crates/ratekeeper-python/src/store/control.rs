@@ -11,7 +11,7 @@ use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, sec
 use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 
-/// The mode in RATE_LIMIT_MODE, if it says one.
+/// The mode in `RATE_LIMIT_MODE`, if it says one.
 ///
 /// Asked of `os.environ`, which a program may change at any time; the environment of
 /// the process itself is not safe to read while others write it.
@@ -78,7 +78,8 @@ impl Store {
         let store = self.live()?;
         let percent = enforce_percent.map(|percent| {
             let bounded = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
-            bounded.ok_or_else(|| Failure::Input(format!("enforce_percent: got {percent}; expected 0 to 100")))
+            bounded
+                .ok_or_else(|| Failure::Input(format!("enforce_percent: got {percent}; expected 0 to 100")))
         });
         let life = seconds.map(|seconds| duration("seconds", seconds)).transpose()?;
         let switch = ratekeeper::Switch {
@@ -102,45 +103,45 @@ impl Store {
 #[pymethods]
 impl Store {
     /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a block.
-    #[pyo3(signature = (rule = "*".to_owned(), *, mode = None, enforce_percent = None, emergency = "off",
+    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
         seconds = None))]
     fn set_switch(
         &self,
         py: Python<'_>,
-        rule: String,
+        rule: &str,
         mode: Option<&str>,
         enforce_percent: Option<i64>,
         emergency: &str,
         seconds: Option<f64>,
     ) -> PyResult<()> {
-        let thrown = self.thrown(rule, (mode, enforce_percent, emergency), seconds)?;
+        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
         block(py, self.reach(), thrown, |()| ())
     }
 
-    #[pyo3(signature = (rule = "*".to_owned(), *, mode = None, enforce_percent = None, emergency = "off",
+    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
         seconds = None))]
     fn aset_switch<'py>(
         &self,
         py: Python<'py>,
-        rule: String,
+        rule: &str,
         mode: Option<&str>,
         enforce_percent: Option<i64>,
         emergency: &str,
         seconds: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let thrown = self.thrown(rule, (mode, enforce_percent, emergency), seconds)?;
+        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
         awaited(py, self.reach(), thrown, |()| ())
     }
 
     /// Says whether there was one.
-    #[pyo3(signature = (rule = "*".to_owned()))]
-    fn clear_switch(&self, py: Python<'_>, rule: String) -> PyResult<bool> {
-        block(py, self.reach(), self.taken_back(rule)?, |was_there| was_there)
+    #[pyo3(signature = (rule = "*"))]
+    fn clear_switch(&self, py: Python<'_>, rule: &str) -> PyResult<bool> {
+        block(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
     }
 
-    #[pyo3(signature = (rule = "*".to_owned()))]
-    fn aclear_switch<'py>(&self, py: Python<'py>, rule: String) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.taken_back(rule)?, |was_there| was_there)
+    #[pyo3(signature = (rule = "*"))]
+    fn aclear_switch<'py>(&self, py: Python<'py>, rule: &str) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
     }
 
     /// As this process knows them.

@@ -83,7 +83,7 @@ impl Place {
 }
 
 /// What an override says, in the words of Application Kit for what is wrong.
-struct New {
+struct Said {
     limit: u64,
     window: Option<Duration>,
     life: Option<Duration>,
@@ -91,14 +91,14 @@ struct New {
     author: String,
 }
 
-impl New {
-    fn new(max_requests: i64, expiry: Option<f64>, ttl: Option<f64>, notes: (String, String)) -> PyResult<Self> {
+impl Said {
+    fn new(max_requests: i64, expiry: Option<f64>, ttl: Option<f64>, notes: (&str, &str)) -> PyResult<Self> {
         Ok(Self {
             limit: at_least_one("max_requests", max_requests)?,
             window: expiry.map(|expiry| at_least_a_second("expiry", expiry)).transpose()?,
             life: ttl.map(|ttl| at_least_a_second("override_ttl", ttl)).transpose()?,
-            reason: notes.0,
-            author: notes.1,
+            reason: notes.0.to_owned(),
+            author: notes.1.to_owned(),
         })
     }
 }
@@ -113,11 +113,11 @@ impl Store {
     fn put(
         &self,
         place: Place,
-        new: New,
+        new: Said,
     ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
         let store = self.live()?;
         Ok(async move {
-            let New { limit, window, life, reason, author } = new;
+            let Said { limit, window, life, reason, author } = new;
             let expires_at = life.map(|life| store.now().after(life));
             let to = ratekeeper::Override { limit, window, expires_at, reason, author };
             Ok(store.overrides().set(place.scope()?, to).await?)
@@ -166,7 +166,7 @@ impl Store {
 impl Store {
     /// Sets or replaces an override.
     #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
-        reason = String::new(), author = String::new()))]
+        reason = "", author = ""))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn set_override(
         &self,
@@ -177,15 +177,15 @@ impl Store {
         max_requests: i64,
         expiry: Option<f64>,
         ttl: Option<f64>,
-        reason: String,
-        author: String,
+        reason: &str,
+        author: &str,
     ) -> PyResult<()> {
-        let new = New::new(max_requests, expiry, ttl, (reason, author))?;
+        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
         block(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
     }
 
     #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
-        reason = String::new(), author = String::new()))]
+        reason = "", author = ""))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn aset_override<'py>(
         &self,
@@ -196,10 +196,10 @@ impl Store {
         max_requests: i64,
         expiry: Option<f64>,
         ttl: Option<f64>,
-        reason: String,
-        author: String,
+        reason: &str,
+        author: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let new = New::new(max_requests, expiry, ttl, (reason, author))?;
+        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
         awaited(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
     }
 

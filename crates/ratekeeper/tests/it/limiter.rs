@@ -239,9 +239,8 @@ async fn an_owner_may_say_the_endpoint_of_its_overrides() {
 async fn a_request_may_let_a_rule_do_less() {
     struct Asked(Mode);
     let (store, _) = store();
-    let key = |_: &Asked| Some("all".into());
     let limiter = Limiter::builder(store)
-        .rule(Rule::new("rule", key).quotas("1/s").mode_of(|asked: &Asked| asked.0))
+        .rule(Rule::global("rule").quotas("1/s").mode_of(|asked: &Asked| asked.0))
         .build()
         .unwrap();
     assert!(limiter.check(&Asked(Mode::On)).await.unwrap().is_allowed());
