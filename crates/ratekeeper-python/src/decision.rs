@@ -6,7 +6,7 @@ use ratekeeper::{Enforcement, Origin};
 
 use crate::arguments::{seconds, seconds_of, seconds_of_wait};
 use crate::http::{Denial, HttpOptions, fields};
-use crate::policy::limiter::Asked as ServiceAsked;
+use crate::policy::service::Asked as ServiceAsked;
 use crate::quota::{self, Quota};
 
 /// What a decision was about, so that it can be given back.

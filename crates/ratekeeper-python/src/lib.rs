@@ -36,19 +36,23 @@ mod _native {
     #[pymodule_export]
     use crate::limiter::{Limiter, Outages, Rule};
     #[pymodule_export]
-    use crate::policy::limiter::{Needs, PolicyLimiter, ServiceLimiter};
+    use crate::policy::limiter::PolicyLimiter;
     #[pymodule_export]
     use crate::policy::request::Request;
+    #[pymodule_export]
+    use crate::policy::service::{Needs, ServiceLimiter};
     #[pymodule_export]
     use crate::policy::{Policies, PolicyWatch};
     #[pymodule_export]
     use crate::quota::{Charge, Quota};
     #[pymodule_export]
+    use crate::store::Store;
+    #[pymodule_export]
     use crate::store::control::{Switch, mode_from_environment};
     #[pymodule_export]
-    use crate::store::overrides::Override;
+    use crate::store::health::{Health, ManualClock};
     #[pymodule_export]
-    use crate::store::{Health, ManualClock, Store};
+    use crate::store::overrides::Override;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

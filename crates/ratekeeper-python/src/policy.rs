@@ -3,6 +3,7 @@
 mod keys;
 pub(crate) mod limiter;
 pub(crate) mod request;
+pub(crate) mod service;
 mod watch;
 
 use std::num::NonZeroU32;
