@@ -96,8 +96,9 @@ async def request():
     scope = {"type": "http", "method": "GET", "path": "/users/7", "raw_path": b"/users/7", "query_string": b"",
              "headers": [], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http", "root_path": "",
              "http_version": "1.1"}
+    messages = [{"type": "http.disconnect"}, {"type": "http.request", "body": b""}]
     async def receive():
-        return {"type": "http.request", "body": b""}
+        return messages.pop()
     async def send(message):
         pass
     await app(scope, receive, send)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
@@ -71,12 +71,11 @@ def test_limits_of_routers_and_within_dependencies_are_found() -> None:
     app = application()
     limiter = ProjectRateLimiter(10, 60)
 
-    class Authenticated:
-        async def __call__(self, _: Annotated[None, Depends(limiter)]) -> None: ...
+    async def authenticated(_: None = Depends(limiter)) -> None: ...
 
     router = APIRouter(prefix="/v1", dependencies=[Depends(PathRateLimiter(100, 60, "paths"))])
 
-    @router.get("/items/{item:path}", dependencies=[Depends(Authenticated())])
+    @router.get("/items/{item:path}", dependencies=[Depends(authenticated)])
     async def items(item: str) -> None:
         """Items."""
 

@@ -25,7 +25,8 @@ class RateLimitExceeded(Exception):
         self.result = RateLimitResult.of(decision)
         self.denial: Denial = denial_of(decision, options or http_options())
         self.detail = detail_of(decision)
-        super().__init__(self.detail)
+        # Not `super()`: a subclass may stand beside an exception with arguments of its own.
+        Exception.__init__(self, self.detail)
 
     def response(self) -> HttpResponse:
         """The answer; the middleware adds the fields of all limits that the request met."""

@@ -28,7 +28,7 @@ def endpoint_of(scope: Scope) -> str:
 
 
 def _included(scope: Scope, route: object) -> object | None:
-    # Since 0.137 FastAPI notes the route as it was written in its router; how it was included stands here.
+    # Newer versions of FastAPI note the route as it was written in its router; how it was included stands here.
     # What is noted may be from further out: a router around a mounted application.
     context = (scope.get("fastapi") or {}).get("effective_route_context")
     return context if getattr(context, "original_route", None) is route else None
