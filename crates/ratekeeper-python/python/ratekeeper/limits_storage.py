@@ -71,7 +71,7 @@ def _sliding(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
 
 
 def _every_counter(key: str) -> list[Charge]:
-    return [_fixed(key), _moving(key, 1, 1)]
+    return [_fixed(key), _moving(key, 1, 1), _sliding(key, 1, 1)]
 
 
 def _used(decision: Decision) -> int:
@@ -147,7 +147,7 @@ def _delete_all(url: str, prefix: str) -> int:
     with redis.Redis.from_url(url) as client:
         pattern = "".join(f"\\{c}" if c in "*[]^\\" else c for c in prefix) + "*"
         for key in client.scan_iter(match=pattern, count=1_000):
-            count += int(client.unlink(key))  # type: ignore[arg-type]
+            count += int(client.unlink(key))
     return count
 
 
