@@ -80,11 +80,15 @@ def _parts(key: str, prefix: str, count: int) -> list[str]:
 
 
 def counter_subject(key: str) -> str:
-    """A counter's key as the engine takes it. What is too long, as a path may be, is hashed."""
-    subject = key.removeprefix(_COUNTER)
-    if subject.isascii() and len(subject) <= _KEY_BYTES_MAX:
-        return subject
-    encoded = subject.encode("utf-8", "backslashreplace")
+    """The key of a counter as the engine takes it, which knows what is a counter."""
+    return bounded(key.removeprefix(_COUNTER))
+
+
+def bounded(key: str) -> str:
+    """A key of any text. What is too long, as a path may be, is hashed."""
+    if key.isascii() and len(key) <= _KEY_BYTES_MAX:
+        return key
+    encoded = key.encode("utf-8", "backslashreplace")
     if len(encoded) <= _KEY_BYTES_MAX:
         return encoded.decode()
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"

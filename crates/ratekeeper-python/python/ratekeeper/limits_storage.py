@@ -19,6 +19,7 @@ by the clock of this process, as that library expects them.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import math
 import time
@@ -30,7 +31,7 @@ from limits.errors import ConfigurationError
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
 from ._native import Charge, Decision, Quota, Store, StoreError
-from .keys import counter_subject
+from .keys import bounded
 
 __all__ = ["AsyncRatekeeperStorage", "RatekeeperStorage"]
 
@@ -54,7 +55,7 @@ def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
 
 
 def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
-    return Charge(_FIXED, _quota("fixed_window", _ENDLESS, expiry), counter_subject(key), cost=amount)
+    return Charge(_FIXED, _quota("fixed_window", _ENDLESS, expiry), bounded(key), cost=amount)
 
 
 def _moving(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
@@ -63,11 +64,11 @@ def _moving(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
             f"moving-window: got a limit of {limit}; expected at most {_ENTRIES_MAX}; "
             "use sliding-window-counter above that"
         )
-    return Charge(_MOVING, _quota("sliding_log", limit, expiry), counter_subject(key), cost=amount)
+    return Charge(_MOVING, _quota("sliding_log", limit, expiry), bounded(key), cost=amount)
 
 
 def _sliding(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
-    return Charge(_SLIDING, _quota("sliding_window", limit, expiry), counter_subject(key), cost=amount)
+    return Charge(_SLIDING, _quota("sliding_window", limit, expiry), bounded(key), cost=amount)
 
 
 def _every_counter(key: str) -> list[Charge]:
@@ -238,7 +239,7 @@ class AsyncRatekeeperStorage(
         return True
 
     async def reset(self) -> int | None:
-        return self._reset()
+        return await asyncio.to_thread(self._reset)
 
     async def clear(self, key: str) -> None:
         for charge in _every_counter(key):

@@ -184,6 +184,22 @@ def test_modes_of_the_environment_and_of_rules(serve: Serve, monkeypatch: pytest
     assert client.get("/search", x_api_key="a").limits == {}
 
 
+def test_monitor_mode_denies_nobody(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = guarded(PER_KEY)
+    policies = Policies()
+    policies.install(json.dumps(SENTIMENT), "json")
+    limiter = KeyRateLimiter("sentiment", lambda request: "ann", policies=PolicyLimiter(None, policies))
+    app.get("/keyed", dependencies=[Depends(limiter)])(lambda: None)
+    client = serve(app)
+    monkeypatch.setenv("RATE_LIMIT_MODE", "monitor")
+    for path in ("/search", "/keyed"):
+        answers = [client.get(path, x_api_key="premium") for _ in range(4)]
+        assert 429 not in [answer.status for answer in answers]
+        assert "r=0" in answers[-1].headers["ratelimit"]
+    monkeypatch.delenv("RATE_LIMIT_MODE")
+    assert client.get("/search", x_api_key="premium").status == 429
+
+
 def test_a_policy_file_is_followed(tmp_path: pathlib.Path, serve: Serve) -> None:
     file = tmp_path / "api.toml"
     file.write_text(f'service = "api"\n{PER_KEY}')

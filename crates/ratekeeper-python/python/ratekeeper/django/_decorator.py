@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from .._native import Decision, Limiter
 from .._web import Mode, OnOutage, limiter_of, quota_of
-from ..keys import counter_subject
+from ..keys import bounded
 from . import _settings
 from ._exceeded import RequestLimits
 
@@ -125,7 +125,7 @@ class _Asking:
         endpoint = self.endpoint_name or endpoint_of(request) or self.name
         if self.key is not None:
             key = self.key(request)
-            subject = None if key is None else counter_subject(f"{endpoint}:{key}")
+            subject = None if key is None else bounded(f"{endpoint}:{key}")
             return None if subject is None else _Question(self.limiter(), endpoint, mode, None, subject)
         project = _settings.project_of(request)
         return None if project is None else _Question(self.limiter(), endpoint, mode, project, "")

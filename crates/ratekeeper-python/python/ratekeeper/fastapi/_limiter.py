@@ -12,6 +12,7 @@ from .._native import Decision, Limiter, PolicyLimiter, Quota, Store
 from .._web import Mode, OnOutage, derive_policy_name, limiter_of, quota_of
 from ..keys import (
     OverrideScope,
+    bounded,
     counter_subject,
     make_org_override_key,
     make_override_key,
@@ -73,7 +74,7 @@ class RateLimiter(abc.ABC):
         limiter = self._limiter(limits)
         scope = await self._override_scope(request, limiter.store)
         decision = await _check(limiter, counter_subject(key), scope, 1, mode)
-        limits.note(decision, response, _endpoint(limits, request))
+        limits.note(decision, mode, response, _endpoint(limits, request))
 
     def _limiter(self, limits: RequestLimits) -> Limiter:
         on_outage = self.on_outage or limits.settings.on_outage
@@ -161,7 +162,7 @@ class PathRateLimiter(RateLimiter):
     """
 
     def make_key(self, request: Request) -> str | None:
-        return make_path_rate_limit_key(f"path:{request.url.path}")
+        return make_path_rate_limit_key(f"path:{request.scope['path']}")
 
 
 KeyParser = Callable[[Request], str | None | Awaitable[str | None]]
@@ -185,7 +186,8 @@ class KeyRateLimiter:
 
     async def __call__(self, request: Request, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
-        if limits.mode() == "off":
+        mode = limits.mode()
+        if mode == "off":
             return
         found = self.key_parser(request)
         key = await found if inspect.isawaitable(found) else found
@@ -196,8 +198,8 @@ class KeyRateLimiter:
                     "KeyRateLimiter has no policies: call ratekeeper.fastapi.setup(app, policies=...), "
                     "or give it policies="
                 )
-            decision = await policies.acheck(self.service, counter_subject(key), cost=self.cost)
-            limits.note(decision, response, _endpoint(limits, request))
+            decision = await policies.acheck(self.service, bounded(key), cost=self.cost)
+            limits.note(decision, mode, response, _endpoint(limits, request))
 
 
 async def apply_rate_limit(
@@ -228,7 +230,7 @@ async def apply_rate_limit(
     decision = await limiter.acheck_project(
         f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
     )
-    limits.note(decision, response, endpoint)
+    limits.note(decision, mode, response, endpoint)
 
 
 async def apply_element_rate_limit(

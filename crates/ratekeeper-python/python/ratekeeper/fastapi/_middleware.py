@@ -14,8 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._native import Decision, HttpOptions, Request, ServiceLimiter, Tally
-from .._tracing import tag_over_limit
-from .._web import denial_of
+from .._web import Mode, denial_of
 from ._endpoint import find_endpoint
 from ._settings import RequestLimits, Settings
 
@@ -46,13 +45,13 @@ class RateLimitMiddleware:
             limits.span = outer.span
         limits.into(scope)
         told = send if outer else _telling(limits, send)
-        if self.service is None or limits.mode() == "off":
+        if self.service is None or (mode := limits.mode()) == "off":
             await self.app(scope, receive, told)
         else:
-            await self._guarded(self.service, limits, scope, receive, told)
+            await self._guarded(self.service, limits, mode, scope, receive, told)
 
     async def _guarded(
-        self, service: ServiceLimiter, limits: RequestLimits, scope: Scope, receive: Receive, send: Send
+        self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
     ) -> None:
         facts = self._facts(scope)
         needs = service.needs_of(Request(**facts))
@@ -66,12 +65,9 @@ class RateLimitMiddleware:
             facts["body"] = await body.read(self.settings.body_wait)
             receive = body.receive
         decision = await service.acheck(Request(**facts))
-        limits.tally.add(decision)
-        if not decision.allowed:
+        if not limits.passes(decision, mode, facts["route"] or scope["path"]):
             await _deny(decision, self.settings.options, send)
             return
-        if decision.over_limit:
-            tag_over_limit(facts["route"] or scope["path"], limits.span)
         try:
             await self.app(scope, receive, send)
         finally:

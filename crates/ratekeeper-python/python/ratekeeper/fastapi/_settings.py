@@ -100,14 +100,19 @@ class RequestLimits:
             )
         return store
 
-    def note(self, decision: Decision, response: Response | None, endpoint: str) -> None:
-        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
+    def passes(self, decision: Decision, mode: Mode, endpoint: str) -> bool:
+        """Whether the request goes on, which in monitor mode it does. The trace is told if only for that."""
         self.tally.add(decision)
-        options = self.settings.options
-        if not decision.allowed:
-            raise RateLimitExceeded(decision, self.tally.headers(options), options)
-        if decision.over_limit:
+        passes = decision.allowed or mode == "monitor"
+        if passes and decision.over_limit:
             tag_over_limit(endpoint, self.span)
+        return passes
+
+    def note(self, decision: Decision, mode: Mode, response: Response | None, endpoint: str) -> None:
+        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
+        options = self.settings.options
+        if not self.passes(decision, mode, endpoint):
+            raise RateLimitExceeded(decision, self.tally.headers(options), options)
         if response is not None and not self.sends_headers:
             for name, value in self.tally.headers(options):
                 response.headers[name] = value
