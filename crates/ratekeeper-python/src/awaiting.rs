@@ -190,26 +190,33 @@ struct Reader {
 
 #[pymethods]
 impl Reader {
-    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+    fn __call__(&self, py: Python<'_>) {
         // Before the letters are taken: whoever posts from now on wakes the loop again.
         let mut bytes = [0; 64];
         let _ = (&self.woken).read(&mut bytes);
         let letters = std::mem::take(&mut *locked(&self.mailbox.letters));
         for (id, answer) in letters {
             let awaited = locked(&self.mailbox.waiting).1.remove(&id);
-            let Some(awaited) = awaited else { continue };
-            let awaited = awaited.into_bound(py);
-            // Whoever was cancelled does not want it any more.
-            if awaited.call_method0(intern!(py, "done"))?.is_truthy()? {
-                continue;
+            let Some(awaited) = awaited.map(|awaited| awaited.into_bound(py)) else { continue };
+            if let Err(error) = hand_over(&awaited, answer) {
+                // The others still wait for theirs.
+                error.write_unraisable(py, Some(&awaited));
             }
-            match answer(py) {
-                Ok(value) => awaited.call_method1(intern!(py, "set_result"), (value,))?,
-                Err(error) => awaited.call_method1(intern!(py, "set_exception"), (error,))?,
-            };
         }
-        Ok(())
     }
+}
+
+fn hand_over(awaited: &Bound<'_, PyAny>, answer: Answer) -> PyResult<()> {
+    let py = awaited.py();
+    // Whoever was cancelled does not want it any more.
+    if awaited.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    match answer(py) {
+        Ok(value) => awaited.call_method1(intern!(py, "set_result"), (value,))?,
+        Err(error) => awaited.call_method1(intern!(py, "set_exception"), (error,))?,
+    };
+    Ok(())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

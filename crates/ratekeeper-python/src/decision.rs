@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
 use ratekeeper::{Enforcement, Origin};
 
 use crate::arguments::{seconds, seconds_of, seconds_of_wait};
@@ -27,6 +28,13 @@ pub(crate) struct Decision {
 
 #[pymethods]
 impl Decision {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.about {
+            About::Service(asked) => asked.visited(&visit),
+            About::Charges(_) | About::Request(_) => Ok(()),
+        }
+    }
+
     #[getter]
     fn allowed(&self) -> bool {
         self.inner.is_allowed()

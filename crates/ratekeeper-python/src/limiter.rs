@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use ratekeeper::Settled;
 
 pub(crate) use self::asked::Asked;
@@ -210,6 +210,11 @@ impl Limiter {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let has_functions = rules.iter().any(|rule| matches!(rule.get().key, KeyOf::Function(_)));
         Ok(Self { id, store: store.unbind(), rules, instances, reach, has_functions, live })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.store)?;
+        self.rules.iter().try_for_each(|rule| visit.call(rule))
     }
 
     #[getter]

@@ -9,7 +9,7 @@ mod watch;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
@@ -31,8 +31,8 @@ pub(crate) use self::watch::PolicyWatch;
 #[derive(Debug)]
 pub(crate) struct Policies {
     pub(crate) inner: ratekeeper::policy::Policies,
-    /// What is followed, for a child to follow too.
-    followed: Mutex<Vec<Weak<Following>>>,
+    /// What is followed: until it is stopped, and in children too.
+    followed: Mutex<Vec<Arc<Following>>>,
     followed_in: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl Policies {
             return Ok(());
         }
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for following in followed.iter().filter_map(Weak::upgrade) {
+        for following in followed {
             following.resume(&self.inner)?;
         }
         Ok(())
@@ -52,8 +52,8 @@ impl Policies {
 
     fn remember(&self, following: &Arc<Following>) {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        followed.retain(|following| following.strong_count() > 0);
-        followed.push(Arc::downgrade(following));
+        followed.retain(|following| !following.is_stopped());
+        followed.push(Arc::clone(following));
     }
 
     fn followed_mongodb<'p>(

@@ -139,3 +139,20 @@ def test_nothing_keeps_what_a_decision_was_about() -> None:
     del request
     gc.collect()
     assert gone() is None and decision.allowed
+
+
+def test_circles_of_limiters_and_key_functions_are_collected() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.limiter = Limiter(None, Rule("r", "1/s", key=self.key))
+            self.request = Request(context=self)
+
+        def key(self, request: Any) -> str:
+            return str(request)
+
+    owner = Owner()
+    assert owner.limiter.check("a")
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import os
 import threading
 from typing import Any
 
@@ -188,3 +189,20 @@ async def test_errors_reach_whoever_awaits(own_server: RedisServer) -> None:
     with pytest.raises(ValueError, match="override: got endpoint of 0 bytes"):
         await store.aget_override("", 1, 2)
     own_server.restart()
+
+
+def test_loops_that_come_and_go_leave_nothing_behind(remote: Backend) -> None:
+    limiter = Limiter(remote.store(), Rule("r", "100000/1h fixed_window"))
+
+    async def ask() -> None:
+        assert (await limiter.acheck("a")).allowed
+
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    asyncio.run(ask())
+    before = open_files()
+    for make_loop in LOOPS * 20:
+        run(make_loop, ask())
+    assert open_files() <= before + 2

@@ -789,8 +789,8 @@ class Needs:
 
 @final
 class PolicyWatch:
-    """A source of policies that is being followed, until `stop` or the end of this object.
-    What is in force then stays in force. After a fork the child follows it anew with its
+    """A source of policies that is being followed, until `stop`, or as long as the policies are used.
+    What is in force stays in force. After a fork the child follows it anew with its
     first call that uses the policies."""
 
     def refresh(self) -> None:

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
+use pyo3::{PyTraverseError, PyVisit};
 use ratekeeper::{Algorithm, Name, OnOutage, Quotas};
 
 use super::asked::Asked;
@@ -80,6 +81,14 @@ impl Rule {
     fn quotas(&self) -> PyResult<Vec<(&'static str, Quota)>> {
         let named = self.named().map_err(Failure::from)?;
         Ok(named.into_iter().map(|(name, quota)| (name.as_str(), Quota(quota))).collect())
+    }
+
+    /// A key function may know the limiter that calls it.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.key {
+            KeyOf::Function(function) => visit.call(function),
+            KeyOf::Everyone | KeyOf::Asked => Ok(()),
+        }
     }
 
     fn __repr__(&self) -> String {

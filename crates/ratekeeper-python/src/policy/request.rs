@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyMapping};
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use ratekeeper::policy::{Body, Facts, RequestFacts, Scalar};
 
 use crate::arguments::type_name;
@@ -67,6 +67,10 @@ impl Request {
             }
         }
         Ok(Self { facts, context })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.context)
     }
 
     #[getter]

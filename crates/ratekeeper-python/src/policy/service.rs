@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use ratekeeper::Settled;
 use ratekeeper::policy::{Ask, Matched};
 
@@ -33,6 +33,11 @@ impl Asked {
             return Err(Failure::Input(message.to_owned()).into());
         }
         Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)? })
+    }
+
+    /// Shows the collector of garbage what it holds.
+    pub(crate) fn visited(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.request)
     }
 
     /// Shows it to the library.

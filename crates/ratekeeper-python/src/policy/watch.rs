@@ -53,12 +53,6 @@ impl PolicyWatch {
     }
 }
 
-impl Drop for PolicyWatch {
-    fn drop(&mut self) {
-        self.following.stop();
-    }
-}
-
 /// Where policies come from.
 #[derive(Debug)]
 pub(super) enum Origin {
@@ -85,6 +79,10 @@ impl Following {
         Self { origin, is_stopped: AtomicBool::new(false), live: Mutex::new(None) }
     }
 
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
     fn live(&self) -> MutexGuard<'_, Option<Own<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +101,7 @@ impl Following {
     pub(super) async fn start_mongodb(&self, policies: &Book) -> Result<(), Failure> {
         let Origin::MongoDb(settings) = &self.origin else { return Ok(()) };
         let watch = settings.source()?.start(policies).await.map_err(Failure::policy)?;
-        if !self.is_stopped.load(Ordering::Acquire) {
+        if !self.is_stopped() {
             *self.live() = Some(Own::new(Live::MongoDb(Arc::new(watch))));
         }
         Ok(())
@@ -112,7 +110,7 @@ impl Following {
     /// Follows it in a child, which has the policies of its parent but not its threads.
     /// A source that cannot be had just now is tried again: the policies stay meanwhile.
     pub(super) fn resume(self: Arc<Self>, policies: &Book) -> PyResult<()> {
-        if self.is_stopped.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return Ok(());
         }
         let policies = policies.clone();
@@ -124,9 +122,7 @@ impl Following {
             Origin::MongoDb(settings) => {
                 let interval = settings.interval.unwrap_or(INTERVAL_DEFAULT);
                 runtime::background(async move {
-                    while self.start_mongodb(&policies).await.is_err()
-                        && !self.is_stopped.load(Ordering::Acquire)
-                    {
+                    while self.start_mongodb(&policies).await.is_err() && !self.is_stopped() {
                         tokio::time::sleep(interval).await;
                     }
                 })?;
