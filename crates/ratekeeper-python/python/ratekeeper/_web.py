@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -21,21 +22,34 @@ _LIMITERS_MAX = 1_024
 
 _log = logging.getLogger("ratekeeper")
 
+# Asking `os.environ` for what is not there raises two exceptions within it, which costs a request
+# more than its check; the dictionary behind it can be asked without.
+_NAME = "RATE_LIMIT_MODE"
+_ENVIRONMENT = os.environ
+_ENCODED_NAME = getattr(os.environ, "encodekey", str)(_NAME)
+_ENCODED = getattr(os.environ, "_data", {_ENCODED_NAME: ""})
+
 
 def current_mode(source: ModeSource = None) -> Mode:
     """What `source` says now, or else RATE_LIMIT_MODE, or else `on`."""
-    try:
-        said = source() if callable(source) else source
-        return said or mode_from_environment() or "on"
-    except ValueError as error:
-        _warn_of_mode(str(error))
+    said = source() if callable(source) else source
+    if said is not None:
+        return said
+    environment = os.environ
+    if environment is _ENVIRONMENT and _ENCODED_NAME not in _ENCODED:
         return "on"
+    text = environment.get(_NAME)
+    return "on" if text is None else _mode_in_environment(text)
 
 
 @functools.lru_cache(maxsize=16)
-def _warn_of_mode(problem: str) -> None:
-    # Cached, so that a wrong mode is told once and not with every request.
-    _log.error("rate limits are enforced: %s", problem)
+def _mode_in_environment(text: str) -> Mode:
+    # Cached by what is said there: read quickly, and a wrong one is told once and not with every request.
+    try:
+        return mode_from_environment() or "on"
+    except ValueError as error:
+        _log.error("rate limits are enforced: %s", error)
+        return "on"
 
 
 def get_rate_limit_mode() -> Mode:

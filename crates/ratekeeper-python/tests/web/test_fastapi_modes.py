@@ -192,6 +192,17 @@ def test_an_outage_lets_requests_pass(own_server: RedisServer, serve: Serve) -> 
     assert [(a.status, a.limits) for a in (client.get("/search") for _ in range(3))] == [(200, {})] * 3
 
 
+class WithoutOrganisationOverrides(ProjectRateLimiter):
+    def make_org_override_key(self, request: Request) -> str | None:
+        return None
+
+
+def test_an_outage_while_overrides_are_looked_for(own_server: RedisServer, serve: Serve) -> None:
+    store = outage_of(own_server)
+    assert serve(limited(WithoutOrganisationOverrides(1, 60), store)).get("/search").status == 200
+    assert serve(limited(WithoutOrganisationOverrides(1, 60, on_outage="deny"), store)).get("/search").status == 503
+
+
 @pytest.mark.parametrize("where", ["limiter", "application"])
 def test_an_outage_can_deny(own_server: RedisServer, serve: Serve, where: str) -> None:
     store = outage_of(own_server)

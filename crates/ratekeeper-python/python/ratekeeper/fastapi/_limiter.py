@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request, Response
 
-from .._native import Decision, Limiter, PolicyLimiter, Quota, Store
+from .._native import Decision, Limiter, PolicyLimiter, Quota, Store, StoreError
 from .._web import Mode, OnOutage, derive_policy_name, limiter_of, quota_of
 from ..keys import (
     OverrideScope,
@@ -22,7 +22,10 @@ from ..keys import (
     parse_override_key,
 )
 from ._endpoint import endpoint_of
-from ._settings import RequestLimits
+from ._settings import RequestLimits, Settings
+
+
+Asked = Decision | Awaitable[Decision] | None
 
 
 class RateLimiter(abc.ABC):
@@ -52,6 +55,8 @@ class RateLimiter(abc.ABC):
         self.quota: Quota = quota_of(max_requests, expiry, algorithm)
         self.store = store
         self.on_outage: OnOutage | None = on_outage
+        # The limiter for the application that asked last; mostly there is only one.
+        self._made: tuple[Settings, tuple[Limiter, bool]] | None = None
 
     @abc.abstractmethod
     def make_key(self, request: Request) -> str | None:
@@ -68,17 +73,34 @@ class RateLimiter(abc.ABC):
     async def __call__(self, request: Request, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
         mode = limits.mode()
-        key = self.make_key(request) if mode != "off" else None
-        if key is None:
-            return
-        limiter = self._limiter(limits)
-        scope = await self._override_scope(request, limiter.store)
-        decision = await _check(limiter, counter_subject(key), scope, 1, mode)
-        limits.note(decision, mode, response, _endpoint(limits, request))
+        asked = self._ask(request, limits, mode) if mode != "off" else None
+        if asked is not None:
+            decision = asked if isinstance(asked, Decision) else await asked
+            limits.note(decision, mode, response, _endpoint(limits, request))
 
-    def _limiter(self, limits: RequestLimits) -> Limiter:
-        on_outage = self.on_outage or limits.settings.on_outage
-        return limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
+    def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
+        """The check of a request; nothing if it is not limited."""
+        key = self.make_key(request)
+        return None if key is None else self._check(request, limits, counter_subject(key), mode)
+
+    async def _check(self, request: Request, limits: RequestLimits, key: str, mode: Mode) -> Decision:
+        limiter, _ = self._limiter(limits)
+        scope = await self._override_scope(request, limiter.store)
+        if scope is None:
+            return await limiter.acheck(key, mode=mode)
+        endpoint, organisation, project = scope
+        return await limiter.acheck(
+            key, organisation=organisation, project=project, endpoint=endpoint, mode=mode
+        )
+
+    def _limiter(self, limits: RequestLimits) -> tuple[Limiter, bool]:
+        """The limiter, and whether it answers without waiting."""
+        settings, made = limits.settings, self._made
+        if made is None or made[0] is not settings:
+            on_outage = self.on_outage or settings.on_outage
+            limiter = limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
+            made = self._made = (settings, (limiter, limiter.store.kind == "memory"))
+        return made[1]
 
     async def _override_scope(self, request: Request, store: Store) -> OverrideScope | None:
         own, around = self.make_override_key(request), self.make_org_override_key(request)
@@ -97,26 +119,15 @@ class RateLimiter(abc.ABC):
 async def _without_organisation(scope: OverrideScope, store: Store) -> OverrideScope | None:
     # The engine follows the whole chain. Where a limiter leaves the organisation out, its
     # override must be absent, or stand behind one of the project.
-    if await store.aget_override(scope.endpoint, scope.organisation) is None:
-        return scope
     assert scope.project is not None
-    own = await store.aget_override(scope.endpoint, scope.organisation, scope.project)
+    try:
+        if await store.aget_override(scope.endpoint, scope.organisation) is None:
+            return scope
+        own = await store.aget_override(scope.endpoint, scope.organisation, scope.project)
+    except StoreError:
+        # The check will meet the same outage, and knows what it means.
+        return scope
     return None if own is None else scope
-
-
-def _check(
-    limiter: Limiter, key: str, scope: OverrideScope | None, cost: int, mode: Mode
-) -> Awaitable[Decision]:
-    if scope is None:
-        return limiter.acheck(key, cost=cost, mode=mode)
-    return limiter.acheck(
-        key,
-        organisation=scope.organisation,
-        project=scope.project,
-        endpoint=scope.endpoint,
-        cost=cost,
-        mode=mode,
-    )
 
 
 def _endpoint(limits: RequestLimits, request: Request) -> str:
@@ -138,6 +149,27 @@ class ProjectRateLimiter(RateLimiter):
     Counters and overrides are those of Application Kit. Requests of nobody that
     `setup(identify=...)` knows are not limited: authenticate first.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Keys that a subclass makes have to be read; those that are made here need not be.
+        names = ("make_key", "make_override_key", "make_org_override_key")
+        cls._own_keys = any(getattr(cls, name) is not getattr(ProjectRateLimiter, name) for name in names)
+
+    _own_keys = False
+
+    def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
+        if self._own_keys:
+            return super()._ask(request, limits, mode)
+        project = _project(limits, request)
+        if project is None:
+            return None
+        endpoint = _endpoint(limits, request)
+        limiter, in_memory = self._limiter(limits)
+        if in_memory:
+            # Nothing to wait for, so nothing that can be awaited needs to be made.
+            return limiter.check_project(endpoint, *project, mode=mode)
+        return limiter.acheck_project(endpoint, *project, mode=mode)
 
     def make_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)

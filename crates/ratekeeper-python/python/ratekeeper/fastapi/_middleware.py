@@ -6,17 +6,21 @@ Plain ASGI: responses stream through, and nothing runs in another task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .._native import Decision, HttpOptions, Request, ServiceLimiter, Tally
+from .._native import EXPOSE_HEADERS, Decision, HttpOptions, Request, ServiceLimiter, Tally
 from .._web import Mode, denial_of
 from ._endpoint import find_endpoint
 from ._settings import RequestLimits, Settings
+
+
+# ASGI has names in lower case.
+_FIELDS = frozenset(name.encode() for name in EXPOSE_HEADERS.split(", ") if name != "retry-after")
 
 
 class RateLimitMiddleware:
@@ -35,10 +39,10 @@ class RateLimitMiddleware:
                 raise ValueError("service: got one without policies; expected policies=PolicyLimiter(...) too")
             self.service = settings.policies.service(settings.service)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Neither this nor `told` below is a coroutine: each would cost a request as much as its check.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+            return self.app(scope, receive, send)
         outer = scope.get("ratekeeper")
         limits = RequestLimits(self.settings, outer.tally if outer else Tally(), sends_headers=True)
         if outer:
@@ -46,9 +50,8 @@ class RateLimitMiddleware:
         limits.into(scope)
         told = send if outer else _telling(limits, send)
         if self.service is None or (mode := limits.mode()) == "off":
-            await self.app(scope, receive, told)
-        else:
-            await self._guarded(self.service, limits, mode, scope, receive, told)
+            return self.app(scope, receive, told)
+        return self._guarded(self.service, limits, mode, scope, receive, told)
 
     async def _guarded(
         self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
@@ -98,15 +101,14 @@ class RateLimitMiddleware:
 
 
 def _telling(limits: RequestLimits, send: Send) -> Send:
-    async def told(message: Message) -> None:
+    def told(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start" and limits.tally:
             fields = limits.tally.headers(limits.settings.options)
-            ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
-            names = {name for name, _ in ours}
             # An exception's own, or of a limiter before the last one: these are complete.
-            others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
-            message["headers"] = [*others, *ours]
-        await send(message)
+            headers = [pair for pair in message.get("headers", ()) if pair[0] not in _FIELDS]
+            headers += [(name.encode(), value.encode()) for name, value in fields]
+            message["headers"] = headers
+        return send(message)
 
     return told
 

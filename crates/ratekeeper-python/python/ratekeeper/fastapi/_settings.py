@@ -48,6 +48,9 @@ class Settings:
     body_wait: float = 5
 
 
+_NONE_SET_UP = Settings()
+
+
 class RateLimitExceeded(HTTPException):
     """A limit said no: 429, or 503 if it could not be checked and is set to deny then."""
 
@@ -79,7 +82,7 @@ class RequestLimits:
         """Those of a request; new ones if no middleware has made them."""
         limits = scope.get(_SCOPE_KEY)
         if limits is None:
-            limits = scope[_SCOPE_KEY] = RequestLimits(Settings(), Tally(), sends_headers=False)
+            limits = scope[_SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), sends_headers=False)
         assert isinstance(limits, RequestLimits)
         return limits
 
