@@ -126,11 +126,10 @@ def settings() -> tuple[Setting, Setting]:
     )
 
 
-def build(python: pathlib.Path) -> pathlib.Path:
-    """The wheel, in a profile that is built fast."""
-    wheels = FOLDER / "wheels"
+def build(python: pathlib.Path, profile: str, wheels: pathlib.Path) -> pathlib.Path:
+    """The wheel, for every Python that the package is for."""
     shutil.rmtree(wheels, ignore_errors=True)
-    command = [python, "-m", "maturin", "build", "--profile", "wheel-test", "--locked", "--out", wheels]
+    command = [python, "-m", "maturin", "build", "--profile", profile, "--locked", "--out", wheels]
     run("wheel", *command, "--interpreter", python, "--manifest-path", PACKAGE / "Cargo.toml")
     (wheel,) = wheels.glob("*.whl")
     return wheel
@@ -148,7 +147,8 @@ def main(arguments: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     newest, lowest = settings()
     newest.install_tools()
-    wheel = build(newest.tools)
+    # In a profile that is built fast.
+    wheel = build(newest.tools, "wheel-test", FOLDER / "wheels")
     newest.install_wheel(wheel)
     newest.test(arguments or ["tests"])
     if arguments:
