@@ -18,6 +18,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -30,7 +31,9 @@ import candidates as c  # noqa: E402
 import web  # noqa: E402
 from servers import RedisServer  # noqa: E402
 
-PACKAGES = ("ratekeeper", "limits", "redis", "hiredis", "uvloop", "slowapi", "fastapi", "uvicorn", "django", "django-ratelimit")
+PACKAGES = (
+    "ratekeeper", "limits", "redis", "hiredis", "uvloop", "slowapi", "fastapi", "uvicorn", "django", "django-ratelimit",
+)
 
 # Runs for so many seconds and says how many per second.
 Candidate = Callable[[float], float]
@@ -139,12 +142,12 @@ def conditions(load: str, rounds: int, seconds: float, quick: bool) -> str:
     def said(*command: str) -> str:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
-    model = next((line.split(": ")[1].strip() for line in pathlib.Path("/proc/cpuinfo").open() if "model name" in line), "unknown")
+    models = re.findall(r"model name\s*: (.+)", pathlib.Path("/proc/cpuinfo").read_text())
     changes = ", with changes in crates/" if said("git", "status", "--porcelain", "--", "crates") else ""
     warning = "; QUICK: it works, but no target can be judged by this" if quick else ""
     facts = {
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
-        "CPU": f"{model}, {len(os.sched_getaffinity(0))} core(s) to use",
+        "CPU": f"{(models or ['unknown'])[0]}, {len(os.sched_getaffinity(0))} core(s) to use",
         "system": said("uname", "-sr"),
         "load average before and after": f"{load}; {load_average()}",
         "Python": platform.python_version(),
@@ -170,8 +173,8 @@ def report(facts: str, comparisons: list[Comparison]) -> str:
     return (
         f"## Python\n\n{facts}\n### Targets\n\n{passed} PASS, {len(targets) - passed} MISS. Ratios are of the medians "
         f"below, all from this run; in brackets the least and the largest of a single round.\n\n"
-        f"| | target | measured |\n|---|---|---|\n{rows}\n\n### Throughput\n\nFixed windows on 10,000 keys that are never "
-        f"used up. `limits` with redis-py and hiredis, which is what it does fastest; tasks on uvloop.\n{tables}"
+        f"| | target | measured |\n|---|---|---|\n{rows}\n\n### Throughput\n\nFixed windows on 10,000 keys that are "
+        f"never used up. `limits` with redis-py and hiredis, which is what it does fastest; tasks on uvloop.\n{tables}"
     )
 
 
@@ -195,12 +198,17 @@ def main() -> None:
     load, server = load_average(), RedisServer("redis-7")
     try:
         with contextlib.ExitStack() as stack:
-            comparisons = [memory(), redis_sync(server.url, 1, 2.5), redis_sync(server.url, 8, 4), redis_async(server.url),
-                           django(server.url)]
+            comparisons = [
+                memory(), redis_sync(server.url, 1, 2.5), redis_sync(server.url, 8, 4), redis_async(server.url),
+                django(server.url),
+            ]
             for comparison in comparisons:
                 comparison.run(rounds, seconds)
-            kinds = {"empty": "empty", "ratekeeper, memory": "ratekeeper-memory", "ratekeeper, Redis": "ratekeeper-redis",
-                     "slowapi, memory": "slowapi-memory", "slowapi, Redis": "slowapi-redis"}
+            kinds = {
+                "empty": "empty",
+                "ratekeeper, memory": "ratekeeper-memory", "ratekeeper, Redis": "ratekeeper-redis",
+                "slowapi, memory": "slowapi-memory", "slowapi, Redis": "slowapi-redis",
+            }
             urls = {name: stack.enter_context(web.fastapi(kind, server.url)) for name, kind in kinds.items()}
             comparisons.append(fastapi(urls))
             comparisons[-1].run(rounds, seconds)

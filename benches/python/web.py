@@ -21,7 +21,8 @@ CONNECTIONS = 16
 def fastapi(kind: str, redis: str) -> Iterator[str]:
     """The application in a process of its own; its URL."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "web_app:app", "--port", str(port), "--no-access-log", "--log-level", "warning"]
+    quiet = ("--no-access-log", "--log-level", "warning")
+    command = [sys.executable, "-m", "uvicorn", "web_app:app", "--port", str(port), *quiet]
     process = subprocess.Popen(command, cwd=HERE, env=os.environ | {"WEB_LIMIT": kind, "WEB_REDIS": redis})
     url = f"http://127.0.0.1:{port}/search"
     try:

@@ -84,11 +84,11 @@ def counter_subject(key: str) -> str:
     return bounded(key.removeprefix(_COUNTER))
 
 
-def bounded(key: str) -> str:
+def bounded(key: str, bytes_max: int = _KEY_BYTES_MAX) -> str:
     """A key of any text. What is too long, as a path may be, is hashed."""
-    if key.isascii() and len(key) <= _KEY_BYTES_MAX:
+    if key.isascii() and len(key) <= bytes_max:
         return key
     encoded = key.encode("utf-8", "backslashreplace")
-    if len(encoded) <= _KEY_BYTES_MAX:
+    if len(encoded) <= bytes_max:
         return encoded.decode()
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"

@@ -37,6 +37,7 @@ __all__ = ["AsyncRatekeeperStorage", "RatekeeperStorage"]
 
 _REMOTE = ("redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix")
 _SCHEMES = [f"ratekeeper+{kind}" for kind in ("memory", *_REMOTE)]
+_ASYNC_SCHEMES = [f"async+{scheme}" for scheme in _SCHEMES]
 
 # The names of the three kinds of counters; all quotas of a name share a key on the server.
 _FIXED, _MOVING, _SLIDING = "limits-fixed", "limits-moving", "limits-sliding"
@@ -213,7 +214,7 @@ class AsyncRatekeeperStorage(
 ):
     """The storage for asyncio: the same counters."""
 
-    STORAGE_SCHEME = [f"async+{scheme}" for scheme in _SCHEMES]
+    STORAGE_SCHEME = _ASYNC_SCHEMES
 
     def __init__(
         self, uri: str = "async+ratekeeper+memory://", wrap_exceptions: bool = False,

@@ -144,6 +144,25 @@ def test_policies_see_the_same_route_before_it_is_routed(serve: Serve, build: An
     assert client.get("/nowhere").status == 404
 
 
+def test_mounts_that_nobody_can_see_are_bounded(redis_backend: Backend, serve: Serve) -> None:
+    inner = FastAPI()
+    routes_of(inner, "/items/{item}")
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        """An application of another kind, which passes on whatever is below its first part."""
+        at = scope["path"].index("/items")
+        scope = {**scope, "root_path": scope["path"][:at], "app_root_path": ""}
+        await inner(scope, receive, send)
+
+    app = FastAPI()
+    setup(app, store=redis_backend.store())
+    app.mount("/mounted", outer)
+    client = serve(app)
+    assert client.get("/mounted/seen/items/7").json == "/mounted/seen/items/{item}"
+    long = client.get(f"/mounted/{'x' * 3000}/items/7")
+    assert (long.status, long.json.startswith("sha256:"), long.json.endswith("/items/{item}")) == (200, True, True)
+
+
 def test_requests_that_no_route_takes_have_their_path(serve: Serve) -> None:
     app = FastAPI()
 

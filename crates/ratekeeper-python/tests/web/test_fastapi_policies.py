@@ -125,8 +125,8 @@ def test_a_body_that_takes_long_is_not_waited_for(serve: Serve) -> None:
 def guarded_slow_request(port: int, body: bytes) -> Any:
     """Sends the body only when the application must have stopped waiting for it."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
-        head = f"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body[:5])
+        head = "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: "
+        connection.sendall(f"{head}{len(body)}\r\n\r\n".encode() + body[:5])
         connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             connection.recv(1)
@@ -218,7 +218,8 @@ def test_a_policy_file_is_followed(tmp_path: pathlib.Path, serve: Serve) -> None
 
 
 def test_policies_in_mongodb(mongodb: MongoServer, remote: Backend, serve: Serve) -> None:
-    with pymongo.MongoClient(mongodb.url) as mongo:
+    client_of_mongo: pymongo.MongoClient[Any] = pymongo.MongoClient(mongodb.url)
+    with client_of_mongo as mongo:
         limits = mongo[f"web-{remote.name}"]["limits"]
         limits.insert_one(SENTIMENT)
         policies = Policies()

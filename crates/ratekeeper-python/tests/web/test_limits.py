@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 from conftest import DEADLINE, Backend
 from limits import RateLimitItem, errors, parse
-from limits.aio.strategies import STRATEGIES as AIO_STRATEGIES
+from limits.aio.strategies import STRATEGIES as ASYNC_STRATEGIES
 from limits.storage import storage_from_string
-from limits.strategies import STRATEGIES
+from limits.strategies import STRATEGIES as SYNC_STRATEGIES
 from servers import RedisServer
 
 import ratekeeper.limits_storage  # noqa: F401 (registers the storages)
 from ratekeeper import ManualClock, StoreError
 
 Either = Callable[..., Any]
+STRATEGIES: dict[str, Any] = dict(SYNC_STRATEGIES)
+AIO_STRATEGIES: dict[str, Any] = dict(ASYNC_STRATEGIES)
 
 
 class Blocking:
@@ -127,7 +129,9 @@ def test_windows_end(limiter_of: Either, clock: ManualClock, strategy: str) -> N
     assert limiter.get_window_stats(ITEM, "ann").remaining == 3
 
 
-def test_a_fixed_window_counts_unconditionally(limiter_of: Either, storage_of: Either, flavour: str, blocking: Either) -> None:
+def test_a_fixed_window_counts_unconditionally(
+    limiter_of: Either, storage_of: Either, flavour: str, blocking: Either
+) -> None:
     limiter = limiter_of("fixed-window")
     assert hits(limiter, 2, 2, 1) == [True, False, False], "what is over the limit is counted too"
     storage = blocking(storage_of()) if flavour == "async" else storage_of()
@@ -142,7 +146,9 @@ def test_a_fixed_window_counts_unconditionally(limiter_of: Either, storage_of: E
     assert abs(storage.get_expiry("key") - time.time()) < 1
 
 
-def test_a_moving_window_starts_with_its_oldest_entry(storage_of: Either, clock: ManualClock, flavour: str, blocking: Either) -> None:
+def test_a_moving_window_starts_with_its_oldest_entry(
+    storage_of: Either, clock: ManualClock, flavour: str, blocking: Either
+) -> None:
     storage = storage_of(clock=clock)
     storage = blocking(storage) if flavour == "async" else storage
     assert storage.get_moving_window("key", 5, 60)[1] == 0
@@ -213,7 +219,9 @@ async def test_a_thousand_tasks_on_a_limit_of_five(backend: Backend, strategy: s
     assert sum(await asyncio.gather(*(limiter.hit(item, "ann") for _ in range(1000)))) == 5
 
 
-def test_reset_forgets_everything_of_this_prefix(storage_of: Either, backend: Backend, flavour: str, blocking: Either) -> None:
+def test_reset_forgets_everything_of_this_prefix(
+    storage_of: Either, backend: Backend, flavour: str, blocking: Either
+) -> None:
     storage, other = storage_of(), storage_of(key_prefix="OTHER[1]*")
     if flavour == "async":
         storage, other = blocking(storage), blocking(other)
@@ -224,8 +232,21 @@ def test_reset_forgets_everything_of_this_prefix(storage_of: Either, backend: Ba
         each.acquire_sliding_window_entry("key", 5, 60)
     count = other.reset()
     assert count == (None if backend.server is None else 3)
-    assert (other.get("key"), other.get_moving_window("key", 5, 60)[1], other.get_sliding_window("key", 60)[2]) == (0, 0, 0)
+    assert (other.get("key"), other.get_moving_window("key", 5, 60)[1]) == (0, 0)
+    assert other.get_sliding_window("key", 60)[:3] == (0, 0, 0)
     assert storage.get("key") == 1
+
+
+CALLS: list[tuple[str, tuple[Any, ...]]] = [
+    ("incr", ("key", 60)),
+    ("get", ("key",)),
+    ("get_expiry", ("key",)),
+    ("clear", ("key",)),
+    ("acquire_entry", ("key", 1, 60)),
+    ("get_moving_window", ("key", 1, 60)),
+    ("acquire_sliding_window_entry", ("key", 1, 60)),
+    ("get_sliding_window", ("key", 60)),
+]
 
 
 def test_outages_are_errors_as_in_limits(own_server: RedisServer, flavour: str, blocking: Either) -> None:
@@ -236,10 +257,9 @@ def test_outages_are_errors_as_in_limits(own_server: RedisServer, flavour: str, 
     own_server.kill()
     assert not plain.check()
     for storage, error in ((plain, StoreError), (wrapping, errors.StorageError)):
-        for call in (lambda s: s.incr("key", 60), lambda s: s.get("key"), lambda s: s.acquire_entry("key", 1, 60),
-                     lambda s: s.acquire_sliding_window_entry("key", 1, 60)):
+        for name, arguments in CALLS:
             with pytest.raises(error):
-                call(storage)
+                getattr(storage, name)(*arguments)
 
 
 @pytest.mark.parametrize(

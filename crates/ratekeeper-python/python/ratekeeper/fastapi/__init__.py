@@ -22,15 +22,9 @@ from starlette.responses import Response
 from .._native import HttpOptions, PolicyLimiter, Store
 from .._web import DETAIL, ModeSource, OnOutage, get_rate_limit_mode, is_rate_limit_disabled
 from ..keys import make_path_rate_limit_key, make_rate_limit_key
+from ._apply import KeyRateLimiter, apply_element_rate_limit, apply_rate_limit
 from ._endpoint import endpoint_of
-from ._limiter import (
-    KeyRateLimiter,
-    PathRateLimiter,
-    ProjectRateLimiter,
-    RateLimiter,
-    apply_element_rate_limit,
-    apply_rate_limit,
-)
+from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
 from ._middleware import RateLimitMiddleware
 from ._openapi import describe
 from ._settings import Project, RateLimitExceeded, Settings, project_of_state

@@ -12,10 +12,14 @@ from typing import Any
 from fastapi import routing as fastapi_routing
 from starlette.routing import BaseRoute, Match, Mount
 
+from ..keys import bounded
+
 Scope = MutableMapping[str, Any]
 
 # Mounts within mounts; what is deeper is not looked into.
 _MOUNTS_MAX = 16
+# Where a path has to stand in for a template; longer ones are hashed.
+_PATH_BYTES_MAX = 512
 
 
 def endpoint_of(scope: Scope) -> str:
@@ -23,7 +27,7 @@ def endpoint_of(scope: Scope) -> str:
     route = scope.get("route")
     template = getattr(_included(scope, route) or route, "path", None)
     if not isinstance(template, str):
-        return str(scope["path"])
+        return bounded(scope["path"], _PATH_BYTES_MAX)
     return mounted_under(scope) + template
 
 
@@ -44,7 +48,7 @@ def mounted_under(scope: Scope) -> str:
     mounted = path[len(outer) :]
     routes = getattr(scope.get("router"), "routes", ())
     # An application of another kind in between hides its mounts: then the path says it.
-    return _template(routes, mounted, _MOUNTS_MAX) or mounted
+    return _template(routes, mounted, _MOUNTS_MAX) or bounded(mounted, _PATH_BYTES_MAX)
 
 
 def _template(routes: Sequence[BaseRoute], mounted: str, depth: int) -> str | None:

@@ -3,16 +3,14 @@
 # No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`, and
 # earlier versions cannot resolve text.
 import abc
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from fastapi import Request, Response
 
-from .._native import Decision, Limiter, PolicyLimiter, Quota, Store, StoreError
-from .._web import Mode, OnOutage, derive_policy_name, limiter_of, quota_of
+from .._native import Decision, Limiter, Quota, Store, StoreError
+from .._web import Mode, OnOutage, limiter_of, quota_of
 from ..keys import (
     OverrideScope,
-    bounded,
     counter_subject,
     make_org_override_key,
     make_override_key,
@@ -76,7 +74,7 @@ class RateLimiter(abc.ABC):
         asked = self._ask(request, limits, mode) if mode != "off" else None
         if asked is not None:
             decision = asked if isinstance(asked, Decision) else await asked
-            limits.note(decision, mode, response, _endpoint(limits, request))
+            limits.note(decision, mode, response, noted_endpoint(limits, request))
 
     def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
         """The check of a request; nothing if it is not limited."""
@@ -130,13 +128,15 @@ async def _without_organisation(scope: OverrideScope, store: Store) -> OverrideS
     return None if own is None else scope
 
 
-def _endpoint(limits: RequestLimits, request: Request) -> str:
+def noted_endpoint(limits: RequestLimits, request: Request) -> str:
+    """The endpoint of a request, found once."""
     if limits.endpoint is None:
         limits.endpoint = endpoint_of(request.scope)
     return limits.endpoint
 
 
-def _project(limits: RequestLimits, request: Request) -> tuple[int | str, int | str] | None:
+def noted_project(limits: RequestLimits, request: Request) -> tuple[int | str, int | str] | None:
+    """Who is calling."""
     # Somebody who is not known yet may be known to the next limiter.
     if limits.project is None:
         limits.project = limits.settings.identify(request)
@@ -161,10 +161,10 @@ class ProjectRateLimiter(RateLimiter):
     def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
         if self._own_keys:
             return super()._ask(request, limits, mode)
-        project = _project(limits, request)
+        project = noted_project(limits, request)
         if project is None:
             return None
-        endpoint = _endpoint(limits, request)
+        endpoint = noted_endpoint(limits, request)
         limiter, in_memory = self._limiter(limits)
         if in_memory:
             # Nothing to wait for, so nothing that can be awaited needs to be made.
@@ -173,18 +173,18 @@ class ProjectRateLimiter(RateLimiter):
 
     def make_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
-        project = _project(limits, request)
-        return None if project is None else make_rate_limit_key(_endpoint(limits, request), *project)
+        project = noted_project(limits, request)
+        return None if project is None else make_rate_limit_key(noted_endpoint(limits, request), *project)
 
     def make_override_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
-        project = _project(limits, request)
-        return None if project is None else make_override_key(_endpoint(limits, request), *project)
+        project = noted_project(limits, request)
+        return None if project is None else make_override_key(noted_endpoint(limits, request), *project)
 
     def make_org_override_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
-        project = _project(limits, request)
-        return None if project is None else make_org_override_key(_endpoint(limits, request), project[0])
+        project = noted_project(limits, request)
+        return None if project is None else make_org_override_key(noted_endpoint(limits, request), project[0])
 
 
 class PathRateLimiter(RateLimiter):
@@ -195,93 +195,3 @@ class PathRateLimiter(RateLimiter):
 
     def make_key(self, request: Request) -> str | None:
         return make_path_rate_limit_key(f"path:{request.scope['path']}")
-
-
-KeyParser = Callable[[Request], str | None | Awaitable[str | None]]
-
-
-class KeyRateLimiter:
-    """Limits by the policy of a service, for the key that `key_parser` finds in a request.
-
-    The limits are the entry for that key in the policy, else its general ones; a service
-    without a policy is not limited, nor is a request for which the parser says None.
-    The parser may be `async`, and read the body.
-    """
-
-    def __init__(
-        self, service: str, key_parser: KeyParser, *, cost: int = 1, policies: PolicyLimiter | None = None
-    ) -> None:
-        self.service = service
-        self.key_parser = key_parser
-        self.cost = _positive("cost", cost)
-        self.policies = policies
-
-    async def __call__(self, request: Request, response: Response) -> None:
-        limits = RequestLimits.of(request.scope)
-        mode = limits.mode()
-        if mode == "off":
-            return
-        found = self.key_parser(request)
-        key = await found if inspect.isawaitable(found) else found
-        if key is not None:
-            policies = self.policies or limits.settings.policies
-            if policies is None:
-                raise RuntimeError(
-                    "KeyRateLimiter has no policies: call ratekeeper.fastapi.setup(app, policies=...), "
-                    "or give it policies="
-                )
-            decision = await policies.acheck(self.service, bounded(key), cost=self.cost)
-            limits.note(decision, mode, response, _endpoint(limits, request))
-
-
-async def apply_rate_limit(
-    request: Request,
-    response: Response,
-    max_requests: int,
-    expiry: int,
-    store: Store | None = None,
-    increment_amount: int = 1,
-    key_suffix: str = "",
-    policy_name: str | None = None,
-) -> None:
-    """Limits the project on this endpoint from within a handler, where the limit or the cost is known only then.
-
-    `key_suffix` keeps a counter of its own, and names the policy if `policy_name` does not.
-    Raises `RateLimitExceeded` (a 429), and ValueError if a number is below 1.
-    """
-    quota = quota_of(max_requests, expiry)
-    _positive("increment_amount", increment_amount)
-    limits = RequestLimits.of(request.scope)
-    mode = limits.mode()
-    project = _project(limits, request) if mode != "off" else None
-    if project is None:
-        return
-    name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
-    limiter = limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
-    endpoint = _endpoint(limits, request)
-    decision = await limiter.acheck_project(
-        f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
-    )
-    limits.note(decision, mode, response, endpoint)
-
-
-async def apply_element_rate_limit(
-    request: Request,
-    response: Response,
-    max_requests: int,
-    expiry: int,
-    increment_amount: int,
-    store: Store | None = None,
-    key_suffix: str = "/elements",
-    policy_name: str | None = None,
-) -> None:
-    """The same for what a request consists of: `increment_amount` of them, counted apart from requests."""
-    await apply_rate_limit(
-        request, response, max_requests, expiry, store, increment_amount, key_suffix, policy_name
-    )
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1")
-    return value
