@@ -1,4 +1,4 @@
-"""A storage for the `limits` library, and so for slowapi and flask-limiter, on this engine.
+"""A storage for the `limits` library, and so for slowapi, on this engine.
 
     import ratekeeper.limits_storage
     from limits.storage import storage_from_string

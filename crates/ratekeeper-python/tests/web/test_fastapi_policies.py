@@ -238,6 +238,27 @@ def test_policies_in_mongodb(mongodb: MongoServer, remote: Backend, serve: Serve
         watch.stop()
 
 
+def test_rules_in_mongodb_at_the_door(mongodb: MongoServer, serve: Serve) -> None:
+    rule = {"name": "per-key", "keys": "key:{header.x-api-key}", "quota": "2/m fixed_window"}
+    client_of_mongo: pymongo.MongoClient[Any] = pymongo.MongoClient(mongodb.url)
+    with client_of_mongo as mongo:
+        documents = mongo["web-door"]["limits"]
+        documents.insert_one({"_id": "api", "last_updated": "2025-10-10T14:23:00Z", "rules": [rule]})
+        policies = Policies()
+        watch = policies.watch_mongodb(
+            mongodb.url, database="web-door", collection="limits", services=["api"], deadline=20
+        )
+        app = FastAPI()
+        setup(app, policies=PolicyLimiter(Store.memory(), policies), service="api")
+        client = serve(app)
+        assert [client.get("/", x_api_key="a").status for _ in range(3)] == [404, 404, 429]
+        changed = {"last_updated": "2025-10-10T14:24:00Z", "rules": [rule | {"quota": "9/m fixed_window"}]}
+        documents.update_one({"_id": "api"}, {"$set": changed})
+        watch.refresh()
+        assert client.get("/", x_api_key="a").headers["ratelimit-policy"] == '"per-key";q=9;w=60'
+        watch.stop()
+
+
 async def sentiment_key(request: Request) -> str | None:
     """The key parser of a service: an API key, a tenant with a language, a user, an address."""
     body = await request.json()
