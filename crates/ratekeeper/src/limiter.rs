@@ -267,9 +267,14 @@ impl<R: ?Sized> Limiter<R> {
             if switch.is_some_and(|switch| rule.mode_under(&switch) == Mode::Off) {
                 return None;
             }
+            let asked = rule.mode.as_ref().map_or(Mode::On, |mode| mode(request));
+            if asked == Mode::Off {
+                return None;
+            }
             let subject = (rule.key)(request)?;
             let owner = rule.owner.as_ref().and_then(|owner| owner(request));
-            Some(AppliedRule { rule, subject, owner, switch })
+            let endpoints = owner.as_ref().map(|owner| rule.endpoints(owner)).unwrap_or_default();
+            Some(AppliedRule { rule, subject, owner, endpoints, switch, asked })
         });
         Applied { rules: applied.collect(), cost }
     }
@@ -309,8 +314,12 @@ struct AppliedRule<'r, R: ?Sized> {
     rule: &'r Compiled<R>,
     subject: Cow<'r, str>,
     owner: Option<Owner<'r>>,
+    /// Of each quota, where the owner's does not do for all.
+    endpoints: Box<[String]>,
     /// What operators have set for the rule, if anything is set at all.
     switch: Option<Switched>,
+    /// The most that the request lets the rule do.
+    asked: Mode,
 }
 
 impl<R: ?Sized> AppliedRule<'_, R> {
@@ -319,7 +328,9 @@ impl<R: ?Sized> AppliedRule<'_, R> {
         let key = Key::new(name, self.subject.as_ref())?;
         let mut charge = Charge::new(key, quota).enforcement(self.rule.enforcement);
         if let Some(switch) = self.switch {
-            charge = switched(charge, &switch, self.rule.mode_under(&switch));
+            charge = switched(charge, &switch, self.rule.mode_under(&switch).max(self.asked));
+        } else if self.asked == Mode::Monitor {
+            charge = charge.enforcement(Enforcement::Shadow);
         }
         if self.rule.per_request {
             Ok(charge.flat())
@@ -346,10 +357,12 @@ impl<R: ?Sized> Demand for Applied<'_, R> {
     fn shared(&self) -> Result<Charges<'_>, InvalidInput> {
         let mut charges = Charges::new();
         for applied in &self.rules {
-            for (name, quota) in &applied.rule.quotas {
+            for (index, (name, quota)) in applied.rule.quotas.iter().enumerate() {
                 let mut charge = applied.charge(*name, quota, self.cost)?;
                 if let Some(owner) = &applied.owner {
-                    charge = charge.overridable(owner.scope(name.as_str())?);
+                    let endpoint = applied.endpoints.get(index).map(String::as_str);
+                    let endpoint = endpoint.or(owner.endpoint.as_deref()).unwrap_or(name.as_str());
+                    charge = charge.overridable(owner.scope(endpoint)?);
                 }
                 charges.push(charge)?;
             }

@@ -10,6 +10,8 @@ use ratekeeper_core::{Enforcement, Field, InvalidInput, Name, Quota, Quotas};
 type KeyFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Cow<'r, str>> + Send + Sync>;
 /// From a request to the organisation and project whose overrides it follows.
 type OwnerFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Owner<'r>> + Send + Sync>;
+/// From a request to the most that the rule does with it.
+type ModeFn<R> = Box<dyn Fn(&R) -> Mode + Send + Sync>;
 
 /// Whose overrides a request follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,9 @@ pub struct Owner<'r> {
     pub organisation: Cow<'r, str>,
     /// The project in it, if the request belongs to one.
     pub project: Option<Cow<'r, str>>,
+    /// The endpoint of its overrides, if that is not the quota's name: `/search`, which
+    /// is `/search.rpm` for one of several quotas.
+    pub endpoint: Option<Cow<'r, str>>,
 }
 
 /// What happens to a request when the store cannot be asked.
@@ -49,6 +54,7 @@ pub struct Rule<R: ?Sized> {
     /// Each with its name within the rule, if it has one.
     pub(super) quotas: Vec<(Option<String>, Result<Quotas, InvalidInput>)>,
     pub(super) owner: Option<OwnerFn<R>>,
+    pub(super) mode: Option<ModeFn<R>>,
     pub(super) enforcement: Enforcement,
     pub(super) on_outage: OnOutage,
     pub(super) per_request: bool,
@@ -66,6 +72,7 @@ impl<R: ?Sized> Rule<R> {
             key: Box::new(key),
             quotas: Vec::new(),
             owner: None,
+            mode: None,
             enforcement: Enforcement::Enforce,
             on_outage: OnOutage::Allow,
             per_request: false,
@@ -114,6 +121,16 @@ impl<R: ?Sized> Rule<R> {
         Self { enforcement: Enforcement::Shadow, ..self }
     }
 
+    /// Lets every request say the most that the rule does with it, such as a setting
+    /// that may change at any time. It never makes the rule do more.
+    #[must_use]
+    pub fn mode_of<M>(self, mode: M) -> Self
+    where
+        M: Fn(&R) -> Mode + Send + Sync + 'static,
+    {
+        Self { mode: Some(Box::new(mode)), ..self }
+    }
+
     /// What an outage of the store means.
     #[must_use]
     pub fn on_outage(self, on_outage: OnOutage) -> Self {
@@ -122,7 +139,7 @@ impl<R: ?Sized> Rule<R> {
 
     /// Lets overrides replace the quota, for the organisation and project that
     /// `owner` finds in a request. The endpoint of an override is the quota's
-    /// name: the rule's, or `rule.rpm` for one of several.
+    /// name: the rule's, or `rule.rpm` for one of several; or what `owner` says.
     #[must_use]
     pub fn overridable<O>(self, owner: O) -> Self
     where
@@ -143,6 +160,7 @@ impl<R: ?Sized> Rule<R> {
             key: self.key,
             quotas,
             owner: self.owner,
+            mode: self.mode,
             enforcement: self.enforcement,
             on_outage: self.on_outage,
             per_request: self.per_request,
@@ -186,6 +204,7 @@ pub(super) struct Compiled<R: ?Sized> {
     pub(super) key: KeyFn<R>,
     pub(super) quotas: Vec<(Name, Quota)>,
     pub(super) owner: Option<OwnerFn<R>>,
+    pub(super) mode: Option<ModeFn<R>>,
     pub(super) enforcement: Enforcement,
     pub(super) on_outage: OnOutage,
     /// This process's share of the quotas, for [`OnOutage::Local`].
@@ -194,6 +213,16 @@ pub(super) struct Compiled<R: ?Sized> {
 }
 
 impl<R: ?Sized> Compiled<R> {
+    /// The endpoints of the overrides of each quota, if they are not all `endpoint` itself.
+    pub(super) fn endpoints(&self, owner: &Owner<'_>) -> Box<[String]> {
+        let Some(endpoint) = owner.endpoint.as_deref() else { return Box::default() };
+        if matches!(&*self.quotas, [(only, _)] if *only == self.name) {
+            return Box::default();
+        }
+        let suffix = |name: &Name| &name.as_str()[self.name.as_str().len()..];
+        self.quotas.iter().map(|(name, _)| format!("{endpoint}{}", suffix(name))).collect()
+    }
+
     /// Its mode as operators have switched it.
     #[cold]
     pub(super) fn mode_under(&self, switch: &Switched) -> Mode {

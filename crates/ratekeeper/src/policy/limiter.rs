@@ -138,6 +138,8 @@ pub struct Matched {
     engine: Arc<Engine>,
     /// `None` if there is no policy.
     applied: Option<Applied<Arc<Policy>>>,
+    /// Units asked for, for rules that do not say themselves what a request costs.
+    units: u64,
 }
 
 /// How far a request got without I/O.
@@ -186,7 +188,7 @@ impl ServiceLimiter {
     #[must_use]
     pub fn matched(&self, ask: &Ask<'_>) -> Matched {
         let applied = self.policy().map(|policy| self.apply(policy, ask));
-        Matched { engine: Arc::clone(&self.engine), applied }
+        Matched { engine: Arc::clone(&self.engine), applied, units: ask.units() }
     }
 
     fn apply<P: std::ops::Deref<Target = Policy>>(&self, policy: P, ask: &Ask<'_>) -> Applied<P> {
@@ -257,7 +259,7 @@ impl ServiceLimiter {
         let answer = self.engine.decide_now(&applied, &mut decision);
         let kept = |applied: Applied<&Policy>| {
             let applied = Applied { policy: Arc::clone(policy), rules: applied.rules };
-            Matched { engine: Arc::clone(&self.engine), applied: Some(applied) }
+            Matched { engine: Arc::clone(&self.engine), applied: Some(applied), units: ask.units() }
         };
         match answer {
             None => Begun::Waits(Box::new(kept(applied))),
@@ -295,19 +297,7 @@ impl ServiceLimiter {
     /// As [`ServiceLimiter::check`]; also if the id or `hold` is out of bounds,
     /// or the id was used for another request.
     pub async fn reserve(&self, ask: &Ask<'_>, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        let reservation = estimated(ask.units(), id, hold)?;
-        let matched = self.matched(ask);
-        let Some(applied) = &matched.applied else { return Ok(self.engine.unlimited()) };
-        if let Some(denied) = self.engine.penalised(applied)? {
-            return Ok(denied);
-        }
-        // Asked before, and not in the same check: whoever sends the same id again
-        // must not be told of a penalty that has ended.
-        if let Some(denied) = self.engine.found_penalised(applied).await? {
-            return Ok(denied);
-        }
-        let decision = self.engine.reserve(&applied.told(), &reservation).await?;
-        self.engine.followed_up(applied, decision, Denials::Count).await
+        self.matched(ask).reserve(id, hold).await
     }
 
     /// Makes a reservation's charge the `actual` amount, in the rules that do
@@ -334,9 +324,7 @@ impl ServiceLimiter {
     /// # Errors
     /// As [`ServiceLimiter::check`].
     pub async fn until_allowed(&self, ask: &Ask<'_>, patience: Duration) -> Result<Decision, InvalidInput> {
-        let matched = self.matched(ask);
-        let refund = async |decision| matched.refund(&decision, LIMIT_MAX).await;
-        until_allowed(patience, || matched.check_with(Denials::Forgiven), refund).await
+        self.matched(ask).until_allowed(patience).await
     }
 
     /// Forgets the counters of a request, and its penalties; says how many there were.
@@ -344,12 +332,7 @@ impl ServiceLimiter {
     /// # Errors
     /// If the store could not answer.
     pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
-        match &self.matched(ask).applied {
-            Some(applied) => {
-                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
-            }
-            None => Ok(0),
-        }
+        self.matched(ask).reset().await
     }
 }
 
@@ -429,6 +412,47 @@ impl Matched {
         let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
         let decision = self.engine.peek(applied).await?;
         Ok(applied.judged(decision))
+    }
+
+    /// See [`ServiceLimiter::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
+        let reservation = estimated(self.units, id, hold)?;
+        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
+        if let Some(denied) = self.engine.penalised(applied)? {
+            return Ok(denied);
+        }
+        // Asked before, and not in the same check: whoever sends the same id again
+        // must not be told of a penalty that has ended.
+        if let Some(denied) = self.engine.found_penalised(applied).await? {
+            return Ok(denied);
+        }
+        let decision = self.engine.reserve(&applied.told(), &reservation).await?;
+        self.engine.followed_up(applied, decision, Denials::Count).await
+    }
+
+    /// See [`ServiceLimiter::until_allowed`].
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`].
+    pub async fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        let refund = async |decision| self.refund(&decision, LIMIT_MAX).await;
+        until_allowed(patience, || self.check_with(Denials::Forgiven), refund).await
+    }
+
+    /// See [`ServiceLimiter::reset`].
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn reset(&self) -> Result<usize, StoreError> {
+        match &self.applied {
+            Some(applied) => {
+                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
+            }
+            None => Ok(0),
+        }
     }
 
     /// Gives up to `units` of each charge of a decision on it back.

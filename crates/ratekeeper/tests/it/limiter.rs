@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::{
-    Clock, Level, Limiter, LimiterBuilder, ManualClock, MemoryStore, OnOutage, Origin, Override,
+    Clock, Level, Limiter, LimiterBuilder, ManualClock, MemoryStore, Mode, OnOutage, Origin, Override,
     OverrideScope, Owner, Rule, Settled, Timestamp, Verdict,
 };
 
@@ -186,7 +186,11 @@ async fn overrides_apply_to_the_owner_of_a_request() {
     let (store, _) = store();
     let store: Arc<dyn ratekeeper::Store> = Arc::new(store);
     fn owner(request: &Request) -> Option<Owner<'_>> {
-        request.user.map(|user| Owner { organisation: "acme".into(), project: Some(user.into()) })
+        request.user.map(|user| Owner {
+            organisation: "acme".into(),
+            project: Some(user.into()),
+            endpoint: None,
+        })
     }
     let limiter = Limiter::builder_on(Arc::clone(&store))
         .rule(per_user().quotas("{rps=1, rpm=10}").overridable(owner))
@@ -206,6 +210,52 @@ async fn overrides_apply_to_the_owner_of_a_request() {
     );
     assert_eq!(limiter.reset(&ANN).await.unwrap(), 2);
     assert_eq!(limiter.reset(&ANN).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_owner_may_say_the_endpoint_of_its_overrides() {
+    let (store, _) = store();
+    let store: Arc<dyn ratekeeper::Store> = Arc::new(store);
+    fn owner(_: &Request) -> Option<Owner<'_>> {
+        Some(Owner { organisation: "acme".into(), project: None, endpoint: Some("/search".into()) })
+    }
+    let limiter = |quotas: &str| {
+        let rule = per_user().quotas(quotas).overridable(owner);
+        Limiter::builder_on(Arc::clone(&store)).rule(rule).build().unwrap()
+    };
+    for (endpoint, limit) in [("/search", 7), ("/search.rpm", 70), ("per-user", 1)] {
+        let scope = OverrideScope::organisation(endpoint, "acme").unwrap();
+        store.overrides().set(scope, Override::limit(limit)).await.unwrap();
+    }
+    let limits = async |quotas: &str| {
+        let decision = limiter(quotas).peek(&ANN).await.unwrap();
+        decision.verdicts().iter().map(|verdict| verdict.quota().limit()).collect::<Vec<_>>()
+    };
+    assert_eq!(limits("5/s").await, [7]);
+    assert_eq!(limits("{rps=5, rpm=50}").await, [5, 70]);
+}
+
+#[tokio::test]
+async fn a_request_may_let_a_rule_do_less() {
+    struct Asked(Mode);
+    let (store, _) = store();
+    let limiter = Limiter::builder(store)
+        .rule(Rule::global("rule").quotas("1/s").mode_of(|asked: &Asked| asked.0))
+        .build()
+        .unwrap();
+    assert!(limiter.check(&Asked(Mode::On)).await.unwrap().is_allowed());
+    assert!(!limiter.check(&Asked(Mode::On)).await.unwrap().is_allowed());
+    let watched = limiter.check(&Asked(Mode::Monitor)).await.unwrap();
+    assert!(watched.is_allowed() && watched.is_over_limit());
+    let off = limiter.check(&Asked(Mode::Off)).await.unwrap();
+    assert!(off.is_allowed() && off.verdicts().is_empty());
+    let switch = "mode=monitor".parse().unwrap();
+    limiter.store().control().set_switch("rule", switch).await.unwrap();
+    assert!(limiter.check(&Asked(Mode::On)).await.unwrap().is_allowed());
+    assert!(limiter.check(&Asked(Mode::Off)).await.unwrap().verdicts().is_empty());
+    let switch = "mode=on".parse().unwrap();
+    limiter.store().control().set_switch("rule", switch).await.unwrap();
+    assert!(limiter.check(&Asked(Mode::Monitor)).await.unwrap().is_allowed(), "never more than asked");
 }
 
 #[test]

@@ -1,0 +1,77 @@
+"""Exact, explained, all-or-nothing rate limits.
+
+    from ratekeeper import Limiter, Rule, Store
+
+    limiter = Limiter(Store.redis("redis://127.0.0.1:6379"), [
+        Rule("per-user", "{rps=20, rpm=1000}"),
+        Rule("all", "10000/s", everyone=True),
+    ])
+    decision = limiter.check("ann")          # or: await limiter.acheck("ann")
+    if not decision:
+        print(decision.explain(), decision.retry_after)
+
+Integrations are in `ratekeeper.fastapi`, `ratekeeper.django` and, for the `limits`
+library, `ratekeeper.limits_storage`.
+"""
+
+from ._native import (
+    EXPOSE_HEADERS,
+    Charge,
+    Decision,
+    Denial,
+    Health,
+    HttpOptions,
+    Limiter,
+    ManualClock,
+    Needs,
+    Outages,
+    Override,
+    Policies,
+    PolicyError,
+    PolicyLimiter,
+    PolicyWatch,
+    Quota,
+    RatekeeperError,
+    Request,
+    Rule,
+    ServiceLimiter,
+    Store,
+    StoreError,
+    Switch,
+    Tally,
+    Verdict,
+    __version__,
+    mode_from_environment,
+)
+from ._result import RateLimitResult
+
+__all__ = [
+    "EXPOSE_HEADERS",
+    "Charge",
+    "Decision",
+    "Denial",
+    "Health",
+    "HttpOptions",
+    "Limiter",
+    "ManualClock",
+    "Needs",
+    "Outages",
+    "Override",
+    "Policies",
+    "PolicyError",
+    "PolicyLimiter",
+    "PolicyWatch",
+    "Quota",
+    "RateLimitResult",
+    "RatekeeperError",
+    "Request",
+    "Rule",
+    "ServiceLimiter",
+    "Store",
+    "StoreError",
+    "Switch",
+    "Tally",
+    "Verdict",
+    "__version__",
+    "mode_from_environment",
+]

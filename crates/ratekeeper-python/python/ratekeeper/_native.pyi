@@ -1,0 +1,929 @@
+"""The engine, in Rust.
+
+Every call that may need I/O has two forms: `check` blocks (and lets other threads
+run meanwhile), `acheck` is awaited. In memory both answer at once: awaiting takes no
+turn of the event loop. Times are seconds, as `float` where they are answers.
+
+Wrong arguments raise `ValueError` with the argument and what would be right. A denial
+is a `Decision`, never an exception.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, final
+
+__all__ = [
+    "Charge",
+    "Decision",
+    "Denial",
+    "EXPOSE_HEADERS",
+    "Health",
+    "HttpOptions",
+    "Limiter",
+    "ManualClock",
+    "Needs",
+    "Outages",
+    "Override",
+    "Policies",
+    "PolicyError",
+    "PolicyLimiter",
+    "PolicyWatch",
+    "Quota",
+    "RatekeeperError",
+    "Request",
+    "Rule",
+    "ServiceLimiter",
+    "Store",
+    "StoreError",
+    "Switch",
+    "Tally",
+    "Verdict",
+    "__version__",
+    "mode_from_environment",
+]
+
+__version__: str
+
+_Mode = Literal["on", "monitor", "off"]
+_Outage = Literal["allow", "deny", "local"]
+_Settled = Literal["done", "already", "lapsed", "unknown"]
+_Scalar = str | int | float | bool
+
+class RatekeeperError(Exception):
+    """What this package raises, wrong arguments aside: those are a ValueError."""
+
+class StoreError(RatekeeperError):
+    """A store could not answer. `Limiter.check` never raises it: rules decide then."""
+
+    kind: Literal["capacity", "timeout", "unavailable", "read_only", "unreadable", "permission", "protocol"]
+    """Which failure it is. After `timeout` the call may have been charged."""
+    is_transient: bool
+    """Whether the same call may succeed later."""
+
+class PolicyError(RatekeeperError, ValueError):
+    """Policies that cannot be used or had. The text names file, line and field of every mistake."""
+
+@final
+class Quota:
+    """How much in how long: `Quota("10/s burst 20")`, `Quota("100/60s fixed_window")`.
+
+    Algorithms: token_bucket (the default), fixed_window, sliding_window, sliding_log,
+    leaky_bucket, concurrency. Calendar windows: `50000 per calendar month`.
+    """
+
+    def __new__(cls, text: str) -> Quota: ...
+    @staticmethod
+    def fixed_window(max_requests: int, expiry: float = 1.0) -> Quota:
+        """A window that begins with the first request, as in Application Kit.
+
+        Values below 1 raise ValueError: "max_requests must be at least 1" and
+        "expiry must be at least 1 second" (windows below a second: by text).
+        """
+
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def capacity(self) -> int:
+        """The most units there can be at once: the burst of a bucket, else the limit."""
+
+    @property
+    def window(self) -> float:
+        """Seconds; of a calendar window, the longest."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Rule:
+    """Whose quota it is, how much, and what happens when the store is away.
+
+    `quotas`: a text, a `Quota`, tiers `{"rps": 20, "rpm": 1000}` (fixed windows, as in
+    the SDK's documents) or `"{rps=20, rpm=1000}"`, or a mapping from names to texts or quotas.
+
+    `key`: from a request to the key it counts under; None means that the rule does not
+    apply. Without a function, whoever asks says the key. `everyone=True` counts all
+    requests together.
+
+    `mode`: "monitor" counts and tells, never denies. `on_outage`: what an outage of the
+    store means: "allow", "deny", or "local", this process's share in its own memory.
+    `per_request`: one unit, whatever a check costs.
+    """
+
+    def __new__(
+        cls,
+        name: str,
+        quotas: str | Quota | Mapping[str, int | str | Quota],
+        *,
+        key: Callable[[Any], str | None] | None = None,
+        everyone: bool = False,
+        mode: Literal["on", "monitor"] = "on",
+        on_outage: _Outage = "allow",
+        per_request: bool = False,
+    ) -> Rule: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def quotas(self) -> list[tuple[str, Quota]]:
+        """Each with its full name: `name`, or `name.rpm` of several."""
+
+@final
+class Charge:
+    """One quota, one key, one cost: what `Store.check` takes."""
+
+    def __new__(
+        cls,
+        name: str,
+        quota: str | Quota,
+        key: str,
+        *,
+        cost: int = 1,
+        shadow: bool = False,
+        flat: bool = False,
+        emergency: Literal["off", "lift", "block"] = "off",
+        endpoint: str | None = None,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+    ) -> Charge:
+        """`endpoint`, `organisation` and `project` say whose overrides apply.
+
+        A fixed window whose key is `endpoint:organisation:project`, with numbers for
+        the last two, is counted where Application Kit counts it.
+        """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def quota(self) -> Quota: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def cost(self) -> int: ...
+
+@final
+class Verdict:
+    """What one quota said."""
+
+    @property
+    def name(self) -> str:
+        """Its full name: of the rule, or `rule.rpm`, or `service/rule.rpm`."""
+
+    @property
+    def policy(self) -> str:
+        """Its name as clients see it, without the service."""
+
+    @property
+    def quota(self) -> Quota:
+        """The quota in force, overrides included."""
+
+    @property
+    def limit(self) -> int: ...
+    @property
+    def window(self) -> float: ...
+    @property
+    def remaining(self) -> int: ...
+    @property
+    def reset_after(self) -> float:
+        """Seconds until it is full again if nobody else asks."""
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until it would let the same charge pass: 0 now, inf never."""
+
+    @property
+    def cost(self) -> int: ...
+    @property
+    def level(self) -> Literal["default", "plan", "custom", "organisation", "project", "emergency"]:
+        """Who set the limit."""
+
+    @property
+    def enforced(self) -> bool:
+        """Whether it can deny; False in monitor mode."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it had room."""
+
+    @property
+    def denied(self) -> bool:
+        """Whether it denied the check."""
+
+    @property
+    def charged(self) -> bool:
+        """Whether something was charged that can be given back."""
+
+    @property
+    def receipt(self) -> tuple[int, int] | None:
+        """Proof of the charge; opaque."""
+
+@final
+class Decision:
+    """The answer to a check. True if the request may go on."""
+
+    @property
+    def allowed(self) -> bool: ...
+    @property
+    def over_limit(self) -> bool:
+        """Whether some quota had no room, also one that only watches (monitor mode)."""
+
+    @property
+    def origin(self) -> Literal["store", "repeat", "outage", "unlimited"]:
+        """Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied."""
+
+    @property
+    def at(self) -> float:
+        """The instant of the decision by the store's clock, seconds since 1970."""
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until the same check would pass: 0 if allowed, inf if never."""
+
+    @property
+    def proceed_after(self) -> float:
+        """Seconds that an allowed request should hold back (leaky buckets)."""
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Every quota that was asked, in the order of the rules."""
+
+    @property
+    def strictest(self) -> Verdict | None:
+        """The one that matters most: the longest wait of those that denied, else the fullest."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds places (concurrency) that are to be released when the request is over."""
+
+    def explain(self) -> str:
+        """One sentence for people."""
+
+    def headers(self, options: HttpOptions | None = None) -> list[tuple[str, str]]:
+        """The header fields of a response, names in lower case; on a denial with those of `denial`."""
+
+    def denial(self, options: HttpOptions | None = None) -> Denial | None:
+        """What to answer if it was denied."""
+
+    def __bool__(self) -> bool: ...
+
+@final
+class Denial:
+    """Status, header fields and body of the answer to a denied request."""
+
+    @property
+    def status(self) -> int:
+        """429, or 503 if limits could not be checked and the rule denies then."""
+
+    @property
+    def retry_after(self) -> int | None:
+        """Whole seconds, rounded up; None if the request can never pass."""
+
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def body(self) -> str: ...
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """content-type, cache-control, retry-after."""
+
+@final
+class HttpOptions:
+    """What clients are told.
+
+    `standard`: RateLimit-Policy and RateLimit as draft 11 has them, as "next" has them, or None.
+    `legacy`: "RateLimit" or "X-RateLimit" sends -Limit, -Remaining and -Reset as well;
+    `legacy_reset`: what -Reset counts. `body`: a problem document, or
+    `{"detail": "Rate limit exceeded. Try again later."}`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        standard: Literal["11", "next"] | None = "11",
+        legacy: Literal["RateLimit", "X-RateLimit"] | None = None,
+        legacy_reset: Literal["delta", "epoch"] = "delta",
+        body: Literal["problem", "detail"] = "problem",
+        outage_retry_after: float = 1.0,
+    ) -> HttpOptions: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def field_names(self) -> list[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Tally:
+    """The policies that one request met, over any number of decisions.
+
+    Every policy is told once, in the order they were met; a later decision on the same
+    one replaces the earlier. Threads may share one.
+    """
+
+    def __new__(cls) -> Tally: ...
+    def add(self, decision: Decision, *, partition: str | bytes | None = None) -> None:
+        """`partition` is told to clients as `pk`; at most 64 bytes, longer ones are left out."""
+
+    def headers(self, options: HttpOptions | None = None) -> list[tuple[str, str]]:
+        """RateLimit-Policy, RateLimit and the legacy fields, names in lower case."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+
+@final
+class Override:
+    """Another limit for a project or an organisation."""
+
+    @property
+    def max_requests(self) -> int: ...
+    @property
+    def expiry(self) -> int | None:
+        """The window in whole seconds, rounded up; None: the quota's own."""
+
+    @property
+    def window(self) -> float | None: ...
+    @property
+    def expires_at(self) -> float | None:
+        """When it ends, seconds since 1970."""
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Switch:
+    """What an operator has set for a rule, a service (`service/*`) or all rules (`*`)."""
+
+    @property
+    def mode(self) -> _Mode | None: ...
+    @property
+    def enforce_percent(self) -> int | None: ...
+    @property
+    def emergency(self) -> Literal["off", "lift", "block"]: ...
+    @property
+    def until(self) -> float | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Health:
+    """How a store is doing; counts are since it was made (in this process)."""
+
+    @property
+    def breaker(self) -> Literal["closed", "half_open", "open"]: ...
+    @property
+    def breaker_opened(self) -> int: ...
+    @property
+    def timeouts(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def batched(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+
+@final
+class ManualClock:
+    """A clock for tests: it stands still until it is moved."""
+
+    def __new__(cls, seconds: float = 1_700_000_000.0) -> ManualClock: ...
+    def advance(self, seconds: float) -> None: ...
+    def set_micros(self, micros: int) -> None: ...
+    @property
+    def micros(self) -> int: ...
+
+@final
+class Store:
+    """Where counters live. Made by `Store.memory`, `Store.redis` or `Store.open`.
+
+    After a fork the child connects anew. What is in memory is copied by the fork, and
+    counts for each process alone from then on.
+    """
+
+    @staticmethod
+    def memory(*, max_keys: int = 1_000_000, clock: ManualClock | None = None) -> Store:
+        """Counters of this process, at most `max_keys` of them."""
+
+    @staticmethod
+    def redis(
+        url: str,
+        *,
+        prefix: str = "",
+        deadline: float = 0.025,
+        connections: int = 1,
+        queue_max: int = 10_000,
+        breaker_consecutive: int = 5,
+        breaker_failure_percent: int = 50,
+        breaker_calls_min: int = 20,
+        breaker_period: float = 5.0,
+        breaker_probe_after: float = 0.05,
+        breaker_probe_after_max: float = 2.0,
+        certificate_authority: str | bytes | None = None,
+        clock: ManualClock | None = None,
+    ) -> Store:
+        """Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
+        and valkey://, valkeys://, valkey+unix://, which mean the same.
+
+        Keys are those of Application Kit where that has them, behind `prefix`. A call
+        that takes longer than `deadline` is an outage; a server that keeps failing is
+        not asked again until a probe reaches it (the breaker). A server that is down
+        is no error here.
+        """
+
+    @staticmethod
+    def open(url: str) -> Store:
+        """`memory`, `memory://`, or a URL of `Store.redis`."""
+
+    @property
+    def kind(self) -> Literal["memory", "redis"]: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def health(self) -> Health: ...
+    def ping(self) -> None:
+        """Raises StoreError if the store cannot be asked."""
+    def aping(self) -> Awaitable[None]: ...
+
+    # Checks of charges that the caller puts together. An outage raises StoreError.
+    def check(self, charges: Charge | Sequence[Charge]) -> Decision:
+        """All or nothing: every charge is admitted, or none is charged."""
+    def acheck(self, charges: Charge | Sequence[Charge]) -> Awaitable[Decision]: ...
+    def peek(self, charges: Charge | Sequence[Charge]) -> Decision:
+        """The same, but nothing is charged or written."""
+    def apeek(self, charges: Charge | Sequence[Charge]) -> Awaitable[Decision]: ...
+    def once(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Decision:
+        """Charged once however often it is sent under the same id within `keep` seconds."""
+    def aonce(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Awaitable[Decision]: ...
+    def reserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Decision:
+        """Charges an estimate that is settled or cancelled within `hold` seconds, or lapses and stays."""
+    def areserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Awaitable[Decision]: ...
+    def settle(self, id: str, actual: int) -> _Settled:
+        """Makes a reservation's charge the actual amount."""
+    def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
+    def cancel(self, id: str) -> _Settled: ...
+    def acancel(self, id: str) -> Awaitable[_Settled]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> None:
+        """Gives up to `units` (None: all) of each charge of a decision of this store back."""
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def reset(self, charge: Charge) -> bool:
+        """Forgets a counter; says whether there was one."""
+    def areset(self, charge: Charge) -> Awaitable[bool]: ...
+
+    # Overrides: of a project, or without one of the organisation (each project's own limit).
+    def set_override(
+        self,
+        endpoint: str,
+        organisation: str | int,
+        project: str | int | None = None,
+        *,
+        max_requests: int,
+        expiry: float | None = None,
+        ttl: float | None = None,
+        reason: str = "",
+        author: str = "",
+    ) -> None:
+        """Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
+
+        Values below 1 raise ValueError: "max_requests must be at least 1",
+        "expiry must be at least 1 second", "override_ttl must be at least 1 second".
+        """
+    def aset_override(
+        self,
+        endpoint: str,
+        organisation: str | int,
+        project: str | int | None = None,
+        *,
+        max_requests: int,
+        expiry: float | None = None,
+        ttl: float | None = None,
+        reason: str = "",
+        author: str = "",
+    ) -> Awaitable[None]: ...
+    def get_override(
+        self, endpoint: str, organisation: str | int, project: str | int | None = None
+    ) -> Override | None: ...
+    def aget_override(
+        self, endpoint: str, organisation: str | int, project: str | int | None = None
+    ) -> Awaitable[Override | None]: ...
+    def delete_override(self, endpoint: str, organisation: str | int, project: str | int | None = None) -> bool:
+        """Says whether there was one."""
+    def adelete_override(
+        self, endpoint: str, organisation: str | int, project: str | int | None = None
+    ) -> Awaitable[bool]: ...
+    def list_overrides(self, organisation: str | int, project: str | int | None = None) -> list[tuple[str, Override]]:
+        """Endpoints with their overrides, sorted by endpoint."""
+    def alist_overrides(
+        self, organisation: str | int, project: str | int | None = None
+    ) -> Awaitable[list[tuple[str, Override]]]: ...
+    def clear_overrides(self, organisation: str | int, project: str | int | None = None) -> int:
+        """Deletes what `list_overrides` lists; says how many."""
+    def aclear_overrides(self, organisation: str | int, project: str | int | None = None) -> Awaitable[int]: ...
+
+    # Switches that operators throw; every process obeys within a second.
+    def set_switch(
+        self,
+        rule: str = "*",
+        *,
+        mode: _Mode | None = None,
+        enforce_percent: int | None = None,
+        emergency: Literal["off", "lift", "block"] = "off",
+        seconds: float | None = None,
+    ) -> None:
+        """For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a
+        block; for `seconds`, or until it is cleared."""
+    def aset_switch(
+        self,
+        rule: str = "*",
+        *,
+        mode: _Mode | None = None,
+        enforce_percent: int | None = None,
+        emergency: Literal["off", "lift", "block"] = "off",
+        seconds: float | None = None,
+    ) -> Awaitable[None]: ...
+    def clear_switch(self, rule: str = "*") -> bool:
+        """Says whether there was one."""
+    def aclear_switch(self, rule: str = "*") -> Awaitable[bool]: ...
+    def switches(self) -> dict[str, Switch]:
+        """As this process knows them."""
+
+@final
+class Outages:
+    """How many requests were decided without the store."""
+
+    @property
+    def allowed(self) -> int: ...
+    @property
+    def denied(self) -> int: ...
+    @property
+    def local(self) -> int: ...
+
+@final
+class Limiter:
+    """Rules in code and a store: all rules that apply are one all-or-nothing check.
+
+    `request` is handed to the key functions of the rules. For rules without one it is
+    the key itself (str), or a mapping from names of rules to keys; a rule that is not
+    in it, or has None there, does not apply.
+
+    `organisation`, `project` and `endpoint` say whose overrides apply; `endpoint` is the
+    quota's name unless it is given (then `endpoint.rpm` for one quota of several).
+    `mode` makes this call do less than the rules say: "monitor", or "off".
+    """
+
+    def __new__(cls, store: Store | None, rules: Rule | Iterable[Rule], *, instances: int = 1) -> Limiter:
+        """`store`: None is a memory of its own. `instances`: how many processes share the limits,
+        for rules with `on_outage="local"`."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+    @property
+    def outages(self) -> Outages: ...
+    def check(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Decision:
+        """Judges a request and charges it. Cost 0 only tells."""
+    def acheck(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Awaitable[Decision]:
+        """If whoever awaits is cancelled, the request may have been charged all the same.
+
+        It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
+        """
+    def try_check(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Decision | None:
+        """The decision if it takes no I/O, else None, and nothing has happened."""
+    def check_project(
+        self,
+        endpoint: str,
+        organisation: int | str,
+        project: int | str,
+        *,
+        cost: int = 1,
+        mode: _Mode | None = None,
+    ) -> Decision:
+        """A project on an endpoint, under the key `endpoint:organisation:project`, with its overrides.
+
+        Fixed windows are counted where Application Kit counts them:
+        `ratelimit:{endpoint}:{organisation}:{project}`.
+        """
+    def acheck_project(
+        self,
+        endpoint: str,
+        organisation: int | str,
+        project: int | str,
+        *,
+        cost: int = 1,
+        mode: _Mode | None = None,
+    ) -> Awaitable[Decision]: ...
+    def peek(
+        self,
+        request: Any = None,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Decision:
+        """What a request would meet; nothing changes."""
+    def apeek(
+        self,
+        request: Any = None,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Awaitable[Decision]: ...
+    def reserve(
+        self,
+        request: Any,
+        estimate: int,
+        id: str,
+        hold: float,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Decision:
+        """Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once."""
+    def areserve(
+        self,
+        request: Any,
+        estimate: int,
+        id: str,
+        hold: float,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Awaitable[Decision]: ...
+    def settle(self, id: str, actual: int) -> _Settled: ...
+    def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
+    def cancel(self, id: str) -> _Settled: ...
+    def acancel(self, id: str) -> Awaitable[_Settled]: ...
+    def until_allowed(
+        self,
+        request: Any = None,
+        patience: float = 60.0,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Decision:
+        """Waits until it is allowed, at most `patience` seconds, and as long as a leaky bucket asks.
+        If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so does
+        cancelling whoever awaits it."""
+    def auntil_allowed(
+        self,
+        request: Any = None,
+        patience: float = 60.0,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+    ) -> Awaitable[Decision]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> None:
+        """Gives up to `units` (None: all) of each charge of a decision of this limiter back.
+        An outage is no error: what cannot be given back comes back with time."""
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def reset(
+        self,
+        request: Any = None,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+    ) -> int:
+        """Forgets the counters of a request; says how many there were."""
+    def areset(
+        self,
+        request: Any = None,
+        *,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+    ) -> Awaitable[int]: ...
+
+@final
+class Request:
+    """What policies can see of a request.
+
+    `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread).
+    `peer`: the address at the other end of the connection. `identity`: claims such as
+    org, project, user, plan. `context` is what key functions are called with; the
+    Request itself, if there is none.
+    """
+
+    def __new__(
+        cls,
+        method: str = "GET",
+        target: str = "/",
+        *,
+        route: str | None = None,
+        headers: Iterable[tuple[str | bytes, str | bytes]] | None = None,
+        body: bytes | None = None,
+        peer: str | None = None,
+        identity: Mapping[str, _Scalar] | None = None,
+        context: Any = None,
+    ) -> Request: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def route(self) -> str | None: ...
+    @property
+    def context(self) -> Any: ...
+    def header(self, name: str) -> str | None:
+        """The first line of that name."""
+    def query(self, name: str) -> str | None: ...
+    def claim(self, name: str) -> _Scalar | None: ...
+    def json(self) -> Any:
+        """The JSON in the body; None if there is none."""
+
+@final
+class Needs:
+    """What must be known of a request before it can be judged."""
+
+    @property
+    def body(self) -> bool: ...
+    @property
+    def route(self) -> bool: ...
+    @property
+    def client(self) -> bool: ...
+    @property
+    def identity(self) -> bool: ...
+
+@final
+class PolicyWatch:
+    """A source of policies that is being followed, until `stop`, or as long as the policies are used.
+    What is in force stays in force. After a fork the child follows it anew with its
+    first call that uses the policies."""
+
+    def refresh(self) -> None:
+        """Looks now. Raises PolicyError if something cannot be read or is wrong; what is in force stays."""
+    def arefresh(self) -> Awaitable[None]: ...
+    def stop(self) -> None: ...
+
+@final
+class Policies:
+    """The policies in force, one for each service; each is swapped whole.
+
+    `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
+    Request) to a key or None. `mode`: of services that say none themselves, such as
+    `RATE_LIMIT_MODE`; None takes what the environment says. `hash_secret`: for `hash_keys`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        instances: int = 1,
+        mode: _Mode | None = None,
+        key_functions: Mapping[str, Callable[[Any], str | None]] | None = None,
+        hash_secret: bytes | None = None,
+    ) -> Policies: ...
+    def install(
+        self, document: str | bytes, format: Literal["toml", "yaml", "json"] = "toml", *, source: str = "code"
+    ) -> str:
+        """Puts a policy into force, or raises PolicyError with everything that is wrong; says of which service."""
+    def watch_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: Literal["toml", "yaml", "json"] | None = None,
+        debounce: float = 0.1,
+        poll: float = 10.0,
+    ) -> PolicyWatch:
+        """A file, or a folder with a file for each service. Raises PolicyError if something is wrong now."""
+    def watch_mongodb(
+        self,
+        url: str,
+        *,
+        database: str | None = None,
+        collection: str | None = None,
+        services: Iterable[str] | None = None,
+        interval: float | None = None,
+        deadline: float | None = None,
+        copy: str | PathLike[str] | None = None,
+    ) -> PolicyWatch:
+        """Documents in MongoDB, one for each service, polled; `copy`: a file to start from while it is away."""
+    def awatch_mongodb(
+        self,
+        url: str,
+        *,
+        database: str | None = None,
+        collection: str | None = None,
+        services: Iterable[str] | None = None,
+        interval: float | None = None,
+        deadline: float | None = None,
+        copy: str | PathLike[str] | None = None,
+    ) -> Awaitable[PolicyWatch]: ...
+    def status(self) -> list[dict[str, Any]]:
+        """What became of the policies: for each service `service`, `in_force`, `source`, `installed`,
+        `refused`, `last_refusal`, `warnings`, `rules`."""
+    def endpoint_limits(self, service: str, method: str, route: str) -> list[tuple[str, Quota]]:
+        """The quotas of a service that could apply to an endpoint, for documentation."""
+
+@final
+class PolicyLimiter:
+    """Policies and a store."""
+
+    def __new__(cls, store: Store | None, policies: Policies) -> PolicyLimiter: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def outages(self) -> Outages: ...
+    def service(self, name: str) -> ServiceLimiter: ...
+    def check(self, service: str, key: str, *, cost: int = 1) -> Decision:
+        """For a key that the program made itself: the entry for it in `custom`, else the general limit.
+        A service without a policy is not limited."""
+    def acheck(self, service: str, key: str, *, cost: int = 1) -> Awaitable[Decision]: ...
+
+@final
+class ServiceLimiter:
+    """The limits of one service. Every call sees one policy, whole.
+
+    `request`: None where only the key is known. `key`: for rules with `caller_key`.
+    `cost`: for rules that do not say themselves what a request costs.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> Needs: ...
+    def needs_of(self, request: Request) -> Needs: ...
+    def check(self, request: Request | None = None, *, key: str | None = None, cost: int = 1) -> Decision: ...
+    def acheck(
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+    ) -> Awaitable[Decision]: ...
+    def try_check(
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+    ) -> Decision | None: ...
+    def peek(self, request: Request | None = None, *, key: str | None = None, cost: int = 1) -> Decision: ...
+    def apeek(
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+    ) -> Awaitable[Decision]: ...
+    def reserve(
+        self, request: Request | None, estimate: int, id: str, hold: float, *, key: str | None = None
+    ) -> Decision: ...
+    def areserve(
+        self, request: Request | None, estimate: int, id: str, hold: float, *, key: str | None = None
+    ) -> Awaitable[Decision]: ...
+    def settle(self, id: str, actual: int) -> _Settled: ...
+    def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
+    def cancel(self, id: str) -> _Settled: ...
+    def acancel(self, id: str) -> Awaitable[_Settled]: ...
+    def until_allowed(
+        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
+    ) -> Decision: ...
+    def auntil_allowed(
+        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
+    ) -> Awaitable[Decision]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> None: ...
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def release(self, decision: Decision) -> None:
+        """Gives the places back that a request held (`Decision.holds`): call it when the response is sent."""
+    def arelease(self, decision: Decision) -> Awaitable[None]: ...
+    def reset(self, request: Request | None = None, *, key: str | None = None) -> int: ...
+    def areset(self, request: Request | None = None, *, key: str | None = None) -> Awaitable[int]: ...
+
+EXPOSE_HEADERS: str
+"""Every field about limits that can be sent: for Access-Control-Expose-Headers."""
+
+def mode_from_environment() -> _Mode | None:
+    """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""

@@ -1,0 +1,28 @@
+"""Limits in Django: a decorator for views, and a middleware that answers and tells.
+
+    # settings.py
+    MIDDLEWARE = ["ratekeeper.django.RateLimitMiddleware", ...]
+    RATELIMIT_STORES = {"default": "redis://127.0.0.1:6379"}
+    RATELIMIT_PROJECT = "myapp.auth.project_of"
+
+    # views.py
+    @authenticate
+    @rate_limit(max_requests=100, expiry=60)
+    def search(request): ...
+"""
+
+from .._web import get_rate_limit_mode, is_rate_limit_disabled
+from ._decorator import endpoint_of, rate_limit
+from ._exceeded import RateLimitExceeded
+from ._middleware import RateLimitMiddleware
+from ._settings import store_named
+
+__all__ = [
+    "RateLimitExceeded",
+    "RateLimitMiddleware",
+    "endpoint_of",
+    "get_rate_limit_mode",
+    "is_rate_limit_disabled",
+    "rate_limit",
+    "store_named",
+]

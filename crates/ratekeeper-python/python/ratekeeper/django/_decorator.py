@@ -1,0 +1,137 @@
+"""The decorator for views."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest
+
+from .._native import Decision, Limiter
+from .._web import Mode, OnOutage, limiter_of, quota_of
+from ..keys import bounded
+from . import _settings
+from ._exceeded import RequestLimits
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+def rate_limit(
+    max_requests: int,
+    expiry: int = 1,
+    endpoint_name: str | None = None,
+    store: str = "default",
+    policy_name: str = "requests",
+    *,
+    key: Callable[[HttpRequest], str | None] | None = None,
+    algorithm: str = "fixed_window",
+    on_outage: OnOutage | None = None,
+) -> Callable[[View], View]:
+    """At most `max_requests` in `expiry` seconds for each project on this endpoint.
+
+    For sync and async views, also of Django Ninja; methods need Django's `method_decorator`. It must
+    run after authentication, so stand below its decorator: requests of nobody that RATELIMIT_PROJECT
+    knows are not limited.
+
+    `endpoint_name`: by default the URL pattern, as in `/api/v1/datasets/<int:dataset_id>/search`.
+    `store`: a name in RATELIMIT_STORES. `key` counts by something else than the project, without
+    overrides; None means not limited. `algorithm`: another than Application Kit's fixed window.
+
+    Raises ValueError if a number is below 1; the view raises `RateLimitExceeded`.
+    """
+    quota = quota_of(max_requests, expiry, algorithm)
+
+    def limiter() -> Limiter:
+        return limiter_of(
+            _settings.store_named(store), policy_name, quota, on_outage or _settings.on_outage()
+        )
+
+    def decorate(view: View) -> View:
+        ask = _Asking(view, endpoint_name, key, limiter)
+
+        if iscoroutinefunction(view):
+
+            @functools.wraps(view)
+            async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                if (asked := ask.about(request)) is not None:
+                    RequestLimits.of(request).note(await asked.awaited(), asked.endpoint)
+                return await view(request, *args, **kwargs)
+
+            return cast(View, limited_async)
+
+        @functools.wraps(view)
+        def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            if (asked := ask.about(request)) is not None:
+                RequestLimits.of(request).note(asked.blocking(), asked.endpoint)
+            return view(request, *args, **kwargs)
+
+        return cast(View, limited)
+
+    return decorate
+
+
+class _Question:
+    """One check that is to be made: waiting for it, or awaiting it."""
+
+    __slots__ = ("endpoint", "key", "limiter", "mode", "project")
+
+    def __init__(
+        self, limiter: Limiter, endpoint: str, mode: Mode, project: _settings.Project | None, key: str
+    ) -> None:
+        self.limiter = limiter
+        self.endpoint = endpoint
+        self.mode: Mode = mode
+        self.project = project
+        self.key = key
+
+    def blocking(self) -> Decision:
+        if self.project is None:
+            return self.limiter.check(self.key, mode=self.mode)
+        return self.limiter.check_project(self.endpoint, *self.project, mode=self.mode)
+
+    def awaited(self) -> Awaitable[Decision]:
+        if self.project is None:
+            return self.limiter.acheck(self.key, mode=self.mode)
+        return self.limiter.acheck_project(self.endpoint, *self.project, mode=self.mode)
+
+
+class _Asking:
+    """What a decorated view asks about a request."""
+
+    def __init__(
+        self,
+        view: Callable[..., Any],
+        endpoint_name: str | None,
+        key: Callable[[HttpRequest], str | None] | None,
+        limiter: Callable[[], Limiter],
+    ) -> None:
+        self.name = f"{getattr(view, '__module__', '')}.{getattr(view, '__qualname__', repr(view))}"
+        self.endpoint_name = endpoint_name
+        self.key = key
+        self.limiter = limiter
+
+    def about(self, request: HttpRequest) -> _Question | None:
+        """The question; None if this request is not limited."""
+        if not hasattr(request, "META"):
+            raise TypeError(
+                f"rate_limit: {self.name} got {type(request).__name__} first; expected a request "
+                "(methods need django.utils.decorators.method_decorator)"
+            )
+        mode = _settings.mode()
+        if mode == "off":
+            return None
+        endpoint = self.endpoint_name or endpoint_of(request) or self.name
+        if self.key is not None:
+            key = self.key(request)
+            subject = None if key is None else bounded(f"{endpoint}:{key}")
+            return None if subject is None else _Question(self.limiter(), endpoint, mode, None, subject)
+        project = _settings.project_of(request)
+        return None if project is None else _Question(self.limiter(), endpoint, mode, project, "")
+
+
+def endpoint_of(request: HttpRequest) -> str | None:
+    """The URL pattern of a request, with a slash before it; None if it was not resolved."""
+    match = getattr(request, "resolver_match", None)
+    return None if match is None else "/" + match.route.removeprefix("/")

@@ -1,0 +1,87 @@
+"""The exception of a denied request, and what one request has met of limits."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from .._native import Decision, Denial, HttpOptions, Tally
+from .._result import RateLimitResult
+from .._tracing import entry_span, tag_over_limit
+from .._web import denial_of, detail_of
+from ._settings import http_options
+
+_ATTRIBUTE = "_ratekeeper_limits"
+
+
+class RateLimitExceeded(Exception):
+    """A limit said no. The middleware answers with 429, or 503 if limits could not be checked and are set to deny."""
+
+    def __init__(self, decision: Decision, options: HttpOptions | None = None) -> None:
+        self.decision = decision
+        self.result = RateLimitResult.of(decision)
+        self.denial: Denial = denial_of(decision, options or http_options())
+        self.detail = detail_of(decision)
+        # Not `super()`: a subclass may stand beside an exception with arguments of its own.
+        Exception.__init__(self, self.detail)
+
+    def response(self) -> HttpResponse:
+        """The answer; the middleware adds the fields of all limits that the request met."""
+        response = HttpResponse(self.denial.body, status=self.denial.status)
+        for name, value in self.denial.headers:
+            response[name] = value
+        return response
+
+
+@functools.cache
+def _exceeded_for_ninja(http_error: type[Exception]) -> type[RateLimitExceeded]:
+    class NinjaRateLimitExceeded(RateLimitExceeded, http_error):  # type: ignore[misc,valid-type]
+        """Django Ninja answers errors of its own kind itself, and takes others for bugs."""
+
+        def __init__(self, decision: Decision, options: HttpOptions | None = None) -> None:
+            RateLimitExceeded.__init__(self, decision, options)
+            self.status_code = self.denial.status
+            self.message = self.detail
+
+    return NinjaRateLimitExceeded
+
+
+def exceeded(decision: Decision) -> RateLimitExceeded:
+    """The exception to raise, which Django Ninja and Shinobi understand too if one of them is in use."""
+    ninja: Any = sys.modules.get("ninja.errors")
+    return (RateLimitExceeded if ninja is None else _exceeded_for_ninja(ninja.HttpError))(decision)
+
+
+class RequestLimits:
+    """The limits that one request has met."""
+
+    __slots__ = ("denial", "span", "tally")
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.span = entry_span()
+        self.denial: Denial | None = None
+
+    @staticmethod
+    def of(request: HttpRequest) -> RequestLimits:
+        """Those of a request; Django REST framework's is one around Django's."""
+        request = getattr(request, "_request", request)
+        limits = getattr(request, _ATTRIBUTE, None)
+        if limits is None:
+            limits = RequestLimits()
+            setattr(request, _ATTRIBUTE, limits)
+        assert isinstance(limits, RequestLimits)
+        return limits
+
+    def note(self, decision: Decision, endpoint: str) -> None:
+        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
+        self.tally.add(decision)
+        if not decision.allowed:
+            error = exceeded(decision)
+            self.denial = error.denial
+            raise error
+        if decision.over_limit:
+            tag_over_limit(endpoint, self.span)

@@ -1,0 +1,53 @@
+"""The middleware: header fields on every response, and the answer to denied requests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from ._exceeded import RateLimitExceeded, RequestLimits
+from ._settings import http_options
+
+
+class RateLimitMiddleware:
+    """Tells clients about the limits their requests met. Put it first, so that it sees every response."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self._is_async:
+            return self._acall(request)
+        limits = RequestLimits.of(request)
+        return _told(limits, cast(HttpResponseBase, self.get_response(request)))
+
+    async def _acall(self, request: HttpRequest) -> HttpResponseBase:
+        limits = RequestLimits.of(request)
+        return _told(limits, await self.get_response(request))
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        return exception.response() if isinstance(exception, RateLimitExceeded) else None
+
+
+def _told(limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
+    if not limits.tally:
+        return response
+    denial = limits.denial
+    if denial is not None and response.status_code == denial.status:
+        for name, value in denial.headers:
+            # Whoever made the response has set its content type.
+            if name != "content-type":
+                response.headers.setdefault(name, value)
+    for name, value in limits.tally.headers(http_options()):
+        response.headers[name] = value
+    return response

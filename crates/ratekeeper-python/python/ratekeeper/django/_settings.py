@@ -1,0 +1,114 @@
+"""The settings, read when they are first needed.
+
+    RATELIMIT_STORES = {
+        "default": "redis://127.0.0.1:6379",
+        "batch": {"url": "redis://127.0.0.1:6380", "prefix": "batch:", "deadline": 0.1},
+    }
+    RATELIMIT_PROJECT = "myapp.auth.project_of"   # (organisation, project) of a request, or None
+    RATELIMIT_MODE = None                         # "on", "monitor", "off", a function; None: RATE_LIMIT_MODE
+    RATELIMIT_ON_OUTAGE = "allow"                 # "allow", "deny", "local"
+    RATELIMIT_LEGACY_HEADERS = False              # RateLimit-Limit, -Remaining and -Reset as well
+    RATELIMIT_USE_X_PREFIX = False                # the same as X-RateLimit-*
+    RATELIMIT_BODY = "detail"                     # of a 429; or "problem"
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.http import HttpRequest
+from django.utils.module_loading import import_string
+
+from .._native import HttpOptions, Store
+from .._web import Mode, ModeSource, OnOutage, current_mode
+
+Project = tuple[int | str, int | str]
+
+
+def _one_of(name: str, default: str | None, allowed: tuple[str | None, ...]) -> Any:
+    value = getattr(settings, name, default)
+    if value not in allowed:
+        choices = ", ".join(map(repr, allowed))
+        raise ImproperlyConfigured(f"{name}: got {value!r}; expected one of {choices}")
+    return value
+
+
+@functools.cache
+def store_named(name: str) -> Store:
+    """The store that RATELIMIT_STORES has under this name; the same one each time."""
+    stores = getattr(settings, "RATELIMIT_STORES", {})
+    if name not in stores:
+        known = ", ".join(map(repr, stores)) or "none"
+        raise ImproperlyConfigured(
+            f"RATELIMIT_STORES: got {known}; expected a store {name!r}, such as "
+            f'{{"{name}": "redis://127.0.0.1:6379"}}'
+        )
+    said = stores[name]
+    try:
+        if isinstance(said, Store):
+            return said
+        return Store.redis(**said) if isinstance(said, dict) else Store.open(said)
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"RATELIMIT_STORES[{name!r}]: {error}") from error
+
+
+@functools.cache
+def http_options() -> HttpOptions:
+    """What clients are told."""
+    body = _one_of("RATELIMIT_BODY", "detail", ("detail", "problem"))
+    with_x = getattr(settings, "RATELIMIT_USE_X_PREFIX", False)
+    plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", False)
+    return HttpOptions(body=body, legacy="X-RateLimit" if with_x else "RateLimit" if plain else None)
+
+
+@functools.cache
+def on_outage() -> OnOutage:
+    """What an outage of the store means to limits that do not say it themselves."""
+    return cast(OnOutage, _one_of("RATELIMIT_ON_OUTAGE", "allow", ("allow", "deny", "local")))
+
+
+@functools.cache
+def _mode_source() -> ModeSource:
+    said = getattr(settings, "RATELIMIT_MODE", None)
+    if callable(said):
+        return cast(ModeSource, said)
+    return cast(ModeSource, _one_of("RATELIMIT_MODE", None, (None, "on", "monitor", "off")))
+
+
+def mode() -> Mode:
+    """The mode in force now."""
+    return current_mode(_mode_source())
+
+
+@functools.cache
+def _identify() -> Callable[[HttpRequest], Project | None]:
+    said = getattr(settings, "RATELIMIT_PROJECT", None)
+    if said is None:
+        return _project_of_attributes
+    return cast(Callable[[HttpRequest], Project | None], import_string(said) if isinstance(said, str) else said)
+
+
+def project_of(request: HttpRequest) -> Project | None:
+    """The organisation and project of a request, if it is known whose it is."""
+    return _identify()(request)
+
+
+def _project_of_attributes(request: HttpRequest) -> Project | None:
+    organisation = getattr(request, "organization_id", None)
+    project = getattr(request, "project_id", None)
+    return None if organisation is None or project is None else (organisation, project)
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    if setting.startswith("RATELIMIT_"):
+        for read in (store_named, http_options, on_outage, _mode_source, _identify):
+            read.cache_clear()
+
+
+# Sent by `override_settings` in tests.
+setting_changed.connect(_forget)

@@ -1,0 +1,92 @@
+"""Limits in FastAPI: as dependencies, from within handlers, and by policies at the door.
+
+    from fastapi import Depends, FastAPI
+    from ratekeeper import Store
+    from ratekeeper.fastapi import ProjectRateLimiter, setup
+
+    app = FastAPI()
+    setup(app, store=Store.redis("redis://127.0.0.1:6379"))
+
+    @app.get("/search", dependencies=[Depends(authenticate), Depends(ProjectRateLimiter(100, 60))])
+    async def search(): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from .._native import HttpOptions, PolicyLimiter, Store
+from .._web import DETAIL, ModeSource, OnOutage, get_rate_limit_mode, is_rate_limit_disabled
+from ..keys import make_path_rate_limit_key, make_rate_limit_key
+from ._apply import KeyRateLimiter, apply_element_rate_limit, apply_rate_limit
+from ._endpoint import endpoint_of
+from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
+from ._middleware import RateLimitMiddleware
+from ._openapi import describe
+from ._settings import Project, RateLimitExceeded, Settings, project_of_state
+
+__all__ = [
+    "KeyRateLimiter",
+    "PathRateLimiter",
+    "Project",
+    "ProjectRateLimiter",
+    "RateLimitExceeded",
+    "RateLimitMiddleware",
+    "RateLimiter",
+    "Settings",
+    "apply_element_rate_limit",
+    "apply_rate_limit",
+    "describe",
+    "endpoint_of",
+    "get_rate_limit_mode",
+    "is_rate_limit_disabled",
+    "make_path_rate_limit_key",
+    "make_rate_limit_key",
+    "project_of_state",
+    "setup",
+]
+
+
+def setup(
+    app: FastAPI,
+    *,
+    store: Store | None = None,
+    policies: PolicyLimiter | None = None,
+    service: str | None = None,
+    identify: Callable[[HTTPConnection], tuple[int | str, int | str] | None] = project_of_state,
+    claims: Callable[[HTTPConnection], Mapping[str, str | int | float | bool] | None] | None = None,
+    mode: ModeSource = None,
+    on_outage: OnOutage = "allow",
+    options: HttpOptions = DETAIL,
+    body_bytes_max: int = 256 * 1024,
+    body_wait: float = 5,
+) -> None:
+    """Gives an application what its limiters need, and its responses and document what limits have to tell.
+
+    `store`: where limiters count that have no store of their own. `service`: the rules of this
+    service in `policies` apply to every request. `identify`: the organisation and project of a
+    request, None if it is nobody's. `claims`: what policies see as `identity` (default: `org` and
+    `project` of `identify`). `mode`: what RATE_LIMIT_MODE would say; a function is asked
+    with every request. `options`: header fields and body, legacy ones included. Bodies are looked into, where
+    a policy needs it, up to `body_bytes_max` bytes that are there within `body_wait` seconds.
+
+    Applications that are mounted in this one need none of it.
+    """
+    settings = Settings(
+        store, policies, service, identify, claims, mode, on_outage, options, body_bytes_max, body_wait
+    )
+    RateLimitMiddleware(app, settings)  # Tells what is wrong now, not with the first request.
+    app.add_middleware(RateLimitMiddleware, settings=settings)
+    if options.content_type != DETAIL.content_type:
+        app.add_exception_handler(RateLimitExceeded, _problem)
+    describe(app, settings)
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RateLimitExceeded)
+    headers = {**dict(error.denial.headers), **dict(error.headers or {})}
+    return Response(error.denial.body, error.denial.status, headers)

@@ -1,0 +1,102 @@
+"""Limits that are asked for from within handlers, or by a key that the service finds itself."""
+
+# No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`.
+import inspect
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request, Response
+
+from .._native import PolicyLimiter, Store
+from .._web import derive_policy_name, limiter_of, quota_of
+from ..keys import bounded
+from ._limiter import noted_endpoint, noted_project
+from ._settings import RequestLimits
+
+KeyParser = Callable[[Request], Awaitable[str | None] | str | None]
+
+
+class KeyRateLimiter:
+    """Limits by the policy of a service, for the key that `key_parser` finds in a request.
+
+    The limits are the entry for that key in the policy, else its general ones; a service
+    without a policy is not limited, nor is a request for which the parser says None.
+    The parser may be `async`, and read the body.
+    """
+
+    def __init__(
+        self, service: str, key_parser: KeyParser, *, cost: int = 1, policies: PolicyLimiter | None = None
+    ) -> None:
+        self.service = service
+        self.key_parser = key_parser
+        self.cost = _positive("cost", cost)
+        self.policies = policies
+
+    async def __call__(self, request: Request, response: Response) -> None:
+        limits = RequestLimits.of(request.scope)
+        mode = limits.mode()
+        if mode == "off":
+            return
+        found = self.key_parser(request)
+        key = await found if inspect.isawaitable(found) else found
+        if key is not None:
+            policies = self.policies or limits.settings.policies
+            if policies is None:
+                raise RuntimeError(
+                    "KeyRateLimiter has no policies: call ratekeeper.fastapi.setup(app, policies=...), "
+                    "or give it policies="
+                )
+            decision = await policies.acheck(self.service, bounded(key), cost=self.cost)
+            limits.note(decision, mode, response, noted_endpoint(limits, request))
+
+
+async def apply_rate_limit(
+    request: Request,
+    response: Response,
+    max_requests: int,
+    expiry: int,
+    store: Store | None = None,
+    increment_amount: int = 1,
+    key_suffix: str = "",
+    policy_name: str | None = None,
+) -> None:
+    """Limits the project on this endpoint from within a handler, where the limit or the cost is known only then.
+
+    `key_suffix` keeps a counter of its own, and names the policy if `policy_name` does not.
+    Raises `RateLimitExceeded` (a 429), and ValueError if a number is below 1.
+    """
+    quota = quota_of(max_requests, expiry)
+    _positive("increment_amount", increment_amount)
+    limits = RequestLimits.of(request.scope)
+    mode = limits.mode()
+    project = noted_project(limits, request) if mode != "off" else None
+    if project is None:
+        return
+    name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
+    limiter = limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
+    endpoint = noted_endpoint(limits, request)
+    decision = await limiter.acheck_project(
+        f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
+    )
+    limits.note(decision, mode, response, endpoint)
+
+
+async def apply_element_rate_limit(
+    request: Request,
+    response: Response,
+    max_requests: int,
+    expiry: int,
+    increment_amount: int,
+    store: Store | None = None,
+    key_suffix: str = "/elements",
+    policy_name: str | None = None,
+) -> None:
+    """The same for what a request consists of: `increment_amount` of them, counted apart from requests."""
+    await apply_rate_limit(
+        request, response, max_requests, expiry, store, increment_amount, key_suffix, policy_name
+    )
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1")
+    return value

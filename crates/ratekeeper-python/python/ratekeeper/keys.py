@@ -1,0 +1,94 @@
+"""The names under which Application Kit keeps counters and overrides.
+
+    ratelimit:{endpoint}:{organisation}:{project}
+    ratelimit_override:{endpoint}:{organisation}:{project}
+    ratelimit_org_override:{endpoint}:{organisation}
+
+Endpoints may hold colons, so names are read from the right. What the frameworks'
+limiters return from `make_key` and its siblings has this form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+__all__ = [
+    "OverrideScope",
+    "make_org_override_key",
+    "make_override_key",
+    "make_path_rate_limit_key",
+    "make_rate_limit_key",
+    "parse_org_override_key",
+    "parse_override_key",
+]
+
+_COUNTER = "ratelimit:"
+_OVERRIDE = "ratelimit_override:"
+_ORG_OVERRIDE = "ratelimit_org_override:"
+
+# The engine takes no longer ones.
+_KEY_BYTES_MAX = 1_024
+
+
+class OverrideScope(NamedTuple):
+    """Whose overrides apply; without a project, those of the organisation alone."""
+
+    endpoint: str
+    organisation: str
+    project: str | None = None
+
+
+def make_rate_limit_key(endpoint: str, organization_id: int | str, project_id: int | str) -> str:
+    """The counter of a project on an endpoint."""
+    return f"{_COUNTER}{endpoint}:{organization_id}:{project_id}"
+
+
+def make_override_key(endpoint: str, organization_id: int | str, project_id: int | str) -> str:
+    """The override of a project on an endpoint."""
+    return f"{_OVERRIDE}{endpoint}:{organization_id}:{project_id}"
+
+
+def make_org_override_key(endpoint: str, organization_id: int | str) -> str:
+    """The override of an organisation on an endpoint."""
+    return f"{_ORG_OVERRIDE}{endpoint}:{organization_id}"
+
+
+def make_path_rate_limit_key(path: str) -> str:
+    """A counter for anything that is no project: a path, an address."""
+    return f"{_COUNTER}{path}"
+
+
+def parse_override_key(key: str) -> OverrideScope:
+    """Whose override has this name; ValueError if it is none."""
+    endpoint, organisation, project = _parts(key, _OVERRIDE, 3)
+    return OverrideScope(endpoint, organisation, project)
+
+
+def parse_org_override_key(key: str) -> OverrideScope:
+    """Which organisation's override has this name; ValueError if it is none."""
+    endpoint, organisation = _parts(key, _ORG_OVERRIDE, 2)
+    return OverrideScope(endpoint, organisation)
+
+
+def _parts(key: str, prefix: str, count: int) -> list[str]:
+    parts = key.removeprefix(prefix).rsplit(":", count - 1)
+    if not key.startswith(prefix) or len(parts) != count or not all(parts):
+        wanted = ":".join(["{endpoint}", "{organisation}", "{project}"][:count])
+        raise ValueError(f"override key: got {key!r}; expected {prefix}{wanted}")
+    return parts
+
+
+def counter_subject(key: str) -> str:
+    """The key of a counter as the engine takes it, which knows what is a counter."""
+    return bounded(key.removeprefix(_COUNTER))
+
+
+def bounded(key: str, bytes_max: int = _KEY_BYTES_MAX) -> str:
+    """A key of any text. What is too long, as a path may be, is hashed."""
+    if key.isascii() and len(key) <= bytes_max:
+        return key
+    encoded = key.encode("utf-8", "backslashreplace")
+    if len(encoded) <= bytes_max:
+        return encoded.decode()
+    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"

@@ -1,0 +1,266 @@
+"""A storage for the `limits` library, and so for slowapi, on this engine.
+
+    import ratekeeper.limits_storage
+    from limits.storage import storage_from_string
+
+    storage = storage_from_string("ratekeeper+redis://127.0.0.1:6379")
+
+Every strategy works: fixed window, moving window (up to 10,000 entries) and sliding
+window counter. The interface of `limits` is kept where it promises less than this
+package does: `incr` counts also what is over the limit. Instants that it returns are
+by the clock of this process, as that library expects them.
+
+| URI | storage |
+|---|---|
+| `ratekeeper+memory://` | this process |
+| `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, and the same with `valkey` | a server |
+| `async+` before any of them | the same for asyncio |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import time
+from typing import Any
+
+from limits.aio import storage as aio
+from limits.aio.storage.base import SlidingWindowCounterSupport as AsyncSlidingWindowCounterSupport
+from limits.errors import ConfigurationError
+from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
+
+from ._native import Charge, Decision, Quota, Store, StoreError
+from .keys import bounded
+
+__all__ = ["AsyncRatekeeperStorage", "RatekeeperStorage"]
+
+_REMOTE = ("redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix")
+_SCHEMES = [f"ratekeeper+{kind}" for kind in ("memory", *_REMOTE)]
+_ASYNC_SCHEMES = [f"async+{scheme}" for scheme in _SCHEMES]
+
+# The names of the three kinds of counters; all quotas of a name share a key on the server.
+_FIXED, _MOVING, _SLIDING = "limits-fixed", "limits-moving", "limits-sliding"
+# What counts unconditionally has no limit; this is the highest there is.
+_ENDLESS = 1_000_000_000
+_YEAR = 366 * 86_400
+# An exact log of more would cost too much, in memory and in time.
+_ENTRIES_MAX = 10_000
+# `limits` raises when a server does not answer, so there is time to wait for it.
+_DEADLINE = 1.0
+
+
+@functools.lru_cache(maxsize=1_024)
+def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
+    return Quota(f"{limit}/{expiry}s {algorithm}")
+
+
+def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
+    return Charge(_FIXED, _quota("fixed_window", _ENDLESS, expiry), bounded(key), cost=amount)
+
+
+def _moving(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
+    if limit > _ENTRIES_MAX:
+        raise ValueError(
+            f"moving-window: got a limit of {limit}; expected at most {_ENTRIES_MAX}; "
+            "use sliding-window-counter above that"
+        )
+    return Charge(_MOVING, _quota("sliding_log", limit, expiry), bounded(key), cost=amount)
+
+
+def _sliding(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:
+    return Charge(_SLIDING, _quota("sliding_window", limit, expiry), bounded(key), cost=amount)
+
+
+def _every_counter(key: str) -> list[Charge]:
+    return [_fixed(key), _moving(key, 1, 1), _sliding(key, 1, 1)]
+
+
+def _used(decision: Decision) -> int:
+    (verdict,) = decision.verdicts
+    return verdict.limit - verdict.remaining
+
+
+def _counted(decision: Decision, amount: int) -> int:
+    # Beyond the highest limit there is, what is over it is told but no longer kept.
+    return _used(decision) if decision.allowed else _used(decision) + amount
+
+
+def _ends_in(decision: Decision) -> float:
+    (verdict,) = decision.verdicts
+    return verdict.reset_after
+
+
+def _windows(decision: Decision, expiry: int) -> tuple[int, float, int, float]:
+    """The count as two windows whose weighted sum is what the engine found.
+
+    It tells the sum, and when nothing of it is left: after more than one window if something
+    was counted in the present one, which `limits` takes to live twice as long.
+    """
+    used, left = _used(decision), _ends_in(decision)
+    if used == 0:
+        return 0, 0.0, 0, float(expiry)
+    if left > expiry:
+        return 0, 0.0, used, left
+    return math.ceil(used * expiry / left), left, 0, left + expiry
+
+
+class _Connected:
+    """What both storages are made of."""
+
+    _store: Store
+    _url: str
+    _prefix: str
+
+    def _connect(self, uri: str, key_prefix: str, options: dict[str, Any]) -> None:
+        self._url = uri.removeprefix("async+").removeprefix("ratekeeper+")
+        self._prefix = f"{key_prefix}:" if key_prefix else ""
+        self._options = options
+        try:
+            self._store = self._open()
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"{uri.split('@')[-1]}: {error}") from error
+
+    def _open(self) -> Store:
+        if self._url.startswith("memory"):
+            return Store.memory(**self._options)
+        return Store.redis(self._url, prefix=self._prefix, **{"deadline": _DEADLINE, **self._options})
+
+    def _reset(self) -> int | None:
+        """Forgets everything; how many there were is not known of a memory."""
+        if self._store.kind == "memory":
+            self._store = self._open()
+            return None
+        return _delete_all(self._url, f"{self._prefix}rk:?:limits-")
+
+    @property
+    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+        return StoreError
+
+
+def _delete_all(url: str, prefix: str) -> int:
+    # Nothing but this administrative call needs a client of its own.
+    try:
+        import redis
+    except ImportError as error:
+        raise NotImplementedError("reset() of a server needs the package redis") from error
+    count = 0
+    url = url.replace("valkey", "redis", 1).replace("redis+unix", "unix", 1)
+    with redis.Redis.from_url(url) as client:
+        pattern = "".join(f"\\{c}" if c in "*[]^\\" else c for c in prefix) + "*"
+        for key in client.scan_iter(match=pattern, count=1_000):
+            count += int(client.unlink(key))
+    return count
+
+
+class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
+    """The storage for threads. Options are those of `Store.redis` and `Store.memory`."""
+
+    STORAGE_SCHEME = _SCHEMES
+
+    def __init__(
+        self, uri: str = "ratekeeper+memory://", wrap_exceptions: bool = False, key_prefix: str = "LIMITS",
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self._connect(uri, key_prefix, options)
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        return _counted(self._store.check(_fixed(key, expiry, amount)), amount)
+
+    def get(self, key: str) -> int:
+        return _used(self._store.peek(_fixed(key)))
+
+    def get_expiry(self, key: str) -> float:
+        return time.time() + _ends_in(self._store.peek(_fixed(key)))
+
+    def check(self) -> bool:
+        try:
+            self._store.ping()
+        except StoreError:
+            return False
+        return True
+
+    def reset(self) -> int | None:
+        return self._reset()
+
+    def clear(self, key: str) -> None:
+        for charge in _every_counter(key):
+            self._store.reset(charge)
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        return self._store.check(_moving(key, limit, expiry, amount)).allowed
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        used = _used(self._store.peek(_moving(key, limit, expiry)))
+        if used == 0:
+            return time.time(), 0
+        # As many as would need the oldest entry's place: they can pass when its time is over.
+        oldest = self._store.peek(_moving(key, limit, expiry, limit - used + 1))
+        return time.time() + oldest.retry_after - expiry, used
+
+    def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        return self._store.check(_sliding(key, limit, expiry, amount)).allowed
+
+    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        return _windows(self._store.peek(_sliding(key, _ENDLESS, expiry)), expiry)
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:
+        self._store.reset(_sliding(key, 1, expiry))
+
+
+class AsyncRatekeeperStorage(
+    _Connected, aio.Storage, aio.MovingWindowSupport, AsyncSlidingWindowCounterSupport
+):
+    """The storage for asyncio: the same counters."""
+
+    STORAGE_SCHEME = _ASYNC_SCHEMES
+
+    def __init__(
+        self, uri: str = "async+ratekeeper+memory://", wrap_exceptions: bool = False,
+        key_prefix: str = "LIMITS", **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self._connect(uri, key_prefix, options)
+
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        return _counted(await self._store.acheck(_fixed(key, expiry, amount)), amount)
+
+    async def get(self, key: str) -> int:
+        return _used(await self._store.apeek(_fixed(key)))
+
+    async def get_expiry(self, key: str) -> float:
+        return time.time() + _ends_in(await self._store.apeek(_fixed(key)))
+
+    async def check(self) -> bool:
+        try:
+            await self._store.aping()
+        except StoreError:
+            return False
+        return True
+
+    async def reset(self) -> int | None:
+        return await asyncio.to_thread(self._reset)
+
+    async def clear(self, key: str) -> None:
+        for charge in _every_counter(key):
+            await self._store.areset(charge)
+
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        return (await self._store.acheck(_moving(key, limit, expiry, amount))).allowed
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        used = _used(await self._store.apeek(_moving(key, limit, expiry)))
+        if used == 0:
+            return time.time(), 0
+        oldest = await self._store.apeek(_moving(key, limit, expiry, limit - used + 1))
+        return time.time() + oldest.retry_after - expiry, used
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        return (await self._store.acheck(_sliding(key, limit, expiry, amount))).allowed
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        return _windows(await self._store.apeek(_sliding(key, _ENDLESS, expiry)), expiry)
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        await self._store.areset(_sliding(key, 1, expiry))

@@ -1,0 +1,227 @@
+//! The answer to a check.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
+use ratekeeper::{Enforcement, Origin};
+
+use crate::arguments::{seconds, seconds_of, seconds_of_wait};
+use crate::http::{Denial, HttpOptions, fields};
+use crate::policy::service::Asked as ServiceAsked;
+use crate::quota::{self, Quota};
+
+/// What a decision was about, so that it can be given back.
+#[derive(Debug)]
+pub(crate) enum About {
+    Charges(quota::Asked),
+    Request(crate::limiter::Asked),
+    Service(ServiceAsked),
+}
+
+/// The answer to a check.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Debug)]
+pub(crate) struct Decision {
+    pub(crate) inner: ratekeeper::Decision,
+    pub(crate) about: About,
+}
+
+#[pymethods]
+impl Decision {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.about {
+            About::Service(asked) => asked.visited(&visit),
+            About::Charges(_) | About::Request(_) => Ok(()),
+        }
+    }
+
+    #[getter]
+    fn allowed(&self) -> bool {
+        self.inner.is_allowed()
+    }
+
+    /// Whether some quota had no room, also one that only watches (monitor mode).
+    #[getter]
+    fn over_limit(&self) -> bool {
+        self.inner.is_over_limit()
+    }
+
+    /// Who decided.
+    #[getter]
+    fn origin(&self) -> &'static str {
+        match self.inner.origin() {
+            Origin::Store => "store",
+            Origin::Repeat => "repeat",
+            Origin::Outage => "outage",
+            Origin::Unlimited => "unlimited",
+        }
+    }
+
+    /// The instant of the decision by the store's clock, seconds since 1970.
+    #[getter]
+    fn at(&self) -> f64 {
+        seconds(self.inner.at().as_micros())
+    }
+
+    /// Seconds until the same check would pass: 0 if allowed, inf if never.
+    #[getter]
+    fn retry_after(&self) -> f64 {
+        seconds_of_wait(self.inner.retry_after())
+    }
+
+    /// Seconds that an allowed request should hold back (leaky buckets).
+    #[getter]
+    fn proceed_after(&self) -> f64 {
+        seconds_of(self.inner.proceed_after())
+    }
+
+    /// Every quota that was asked, in the order of the rules.
+    #[getter]
+    fn verdicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, Verdict(*verdict)));
+        PyTuple::new(py, verdicts.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The one that matters most.
+    #[getter]
+    fn strictest(&self) -> Option<Verdict> {
+        self.inner.strictest().copied().map(Verdict)
+    }
+
+    /// Whether it holds places (concurrency) that are to be released when the request is over.
+    #[getter]
+    fn holds(&self) -> bool {
+        let held = |verdict: &ratekeeper::Verdict| verdict.is_at_latest() && verdict.receipt().is_some();
+        self.inner.is_allowed() && self.inner.verdicts().iter().any(held)
+    }
+
+    /// One sentence for people.
+    fn explain(&self) -> String {
+        self.inner.explain()
+    }
+
+    /// The header fields of a response, on a denial with those of `denial`.
+    #[pyo3(signature = (options = None))]
+    fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
+        let options = HttpOptions::or_default(options);
+        let mut all = fields(ratekeeper_http::Tally::of(&self.inner).fields(&options));
+        if let Some(denial) = ratekeeper_http::Denial::of(&self.inner, &options) {
+            all.extend(fields(denial.fields()));
+        }
+        all
+    }
+
+    /// What to answer if it was denied.
+    #[pyo3(signature = (options = None))]
+    fn denial(&self, options: Option<&Bound<'_, HttpOptions>>) -> Option<Denial> {
+        let options = HttpOptions::or_default(options);
+        ratekeeper_http::Denial::of(&self.inner, &options).map(|denial| Denial::of(&denial))
+    }
+
+    fn __bool__(&self) -> bool {
+        self.inner.is_allowed()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Decision: {}>", self.inner)
+    }
+}
+
+/// What one quota said.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict(ratekeeper::Verdict);
+
+#[pymethods]
+impl Verdict {
+    /// Its full name: of the rule, or `rule.rpm`, or `service/rule.rpm`.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name().as_str()
+    }
+
+    /// Its name as clients see it, without the service.
+    #[getter]
+    fn policy(&self) -> &'static str {
+        self.0.name().label()
+    }
+
+    /// The quota in force, overrides included.
+    #[getter]
+    fn quota(&self) -> Quota {
+        Quota(*self.0.quota())
+    }
+
+    #[getter]
+    fn limit(&self) -> u32 {
+        self.0.quota().limit()
+    }
+
+    #[getter]
+    fn window(&self) -> f64 {
+        seconds_of(self.0.quota().window())
+    }
+
+    #[getter]
+    fn remaining(&self) -> u32 {
+        self.0.remaining()
+    }
+
+    /// Seconds until it is full again if nobody else asks.
+    #[getter]
+    fn reset_after(&self) -> f64 {
+        seconds_of(self.0.reset_after())
+    }
+
+    /// Seconds until it would let the same charge pass: 0 now, inf never.
+    #[getter]
+    fn retry_after(&self) -> f64 {
+        seconds_of_wait(self.0.retry_after())
+    }
+
+    #[getter]
+    fn cost(&self) -> u32 {
+        self.0.cost()
+    }
+
+    /// Who set the limit.
+    #[getter]
+    fn level(&self) -> &'static str {
+        self.0.level().as_str()
+    }
+
+    /// Whether it can deny; False in monitor mode.
+    #[getter]
+    fn enforced(&self) -> bool {
+        self.0.enforcement() == Enforcement::Enforce
+    }
+
+    /// Whether it had room.
+    #[getter]
+    fn admitted(&self) -> bool {
+        self.0.is_admitted()
+    }
+
+    /// Whether it denied the check.
+    #[getter]
+    fn denied(&self) -> bool {
+        self.0.is_denied()
+    }
+
+    /// Whether something was charged that can be given back.
+    #[getter]
+    fn charged(&self) -> bool {
+        self.0.receipt().is_some()
+    }
+
+    /// Proof of the charge; opaque.
+    #[getter]
+    fn receipt(&self) -> Option<(u64, u32)> {
+        self.0.receipt().map(|receipt| (receipt.at, receipt.detail))
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, left, quota) = (self.0.name(), self.0.remaining(), self.0.quota());
+        format!("<Verdict {name}: {left} of {} left, {quota}>", quota.capacity())
+    }
+}

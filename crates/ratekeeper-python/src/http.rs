@@ -1,0 +1,141 @@
+//! What HTTP clients are told.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, SharedTally};
+
+use crate::arguments::{choice, duration, type_name};
+use crate::decision::Decision;
+
+/// Fields as Python has them.
+pub(crate) fn fields(fields: impl Iterator<Item = Field>) -> Vec<(&'static str, String)> {
+    fields.map(|(name, value)| (name, value.into_owned())).collect()
+}
+
+/// What clients are told.
+#[pyclass(module = "ratekeeper", frozen, eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct HttpOptions(ratekeeper_http::HttpOptions);
+
+impl HttpOptions {
+    pub(crate) fn or_default(options: Option<&Bound<'_, Self>>) -> ratekeeper_http::HttpOptions {
+        options.map_or_else(Default::default, |options| options.get().0)
+    }
+}
+
+#[pymethods]
+impl HttpOptions {
+    #[new]
+    #[pyo3(signature = (*, standard = Some("11"), legacy = None, legacy_reset = "delta", body = "problem",
+        outage_retry_after = 1.0), text_signature = "(*, standard='11', legacy=None, legacy_reset='delta', \
+        body='problem', outage_retry_after=1.0)")]
+    fn new(
+        standard: Option<&str>,
+        legacy: Option<&str>,
+        legacy_reset: &str,
+        body: &str,
+        outage_retry_after: f64,
+    ) -> PyResult<Self> {
+        let legacies = [("RateLimit", Legacy::RateLimit), ("X-RateLimit", Legacy::XRateLimit)];
+        let legacy = legacy.map_or(Ok(Legacy::Off), |word| choice("legacy", word, &legacies))?;
+        let resets = [("delta", Reset::Delta), ("epoch", Reset::Epoch)];
+        let bodies = [("problem", Body::Problem), ("detail", Body::Detail)];
+        let options = ratekeeper_http::HttpOptions::without_fields()
+            .legacy(legacy)
+            .legacy_reset(choice("legacy_reset", legacy_reset, &resets)?)
+            .body(choice("body", body, &bodies)?)
+            .outage_retry_after(duration("outage_retry_after", outage_retry_after)?);
+        let drafts = [("11", Draft::V11), ("next", Draft::Next)];
+        Ok(Self(match standard {
+            Some(word) => options.draft(choice("standard", word, &drafts)?),
+            None => options,
+        }))
+    }
+
+    #[getter]
+    fn content_type(&self) -> &'static str {
+        self.0.content_type()
+    }
+
+    #[getter]
+    fn field_names(&self) -> Vec<&'static str> {
+        self.0.field_names().collect()
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Status, header fields and body of the answer to a denied request.
+#[pyclass(module = "ratekeeper", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct Denial {
+    /// 429, or 503 if limits could not be checked and the rule denies then.
+    status: u16,
+    /// Whole seconds, rounded up; None if the request can never pass.
+    retry_after: Option<u64>,
+    content_type: &'static str,
+    body: String,
+    /// content-type, cache-control, retry-after.
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Denial {
+    pub(crate) fn of(denial: &ratekeeper_http::Denial<'_>) -> Self {
+        Self {
+            status: denial.status(),
+            retry_after: denial.retry_after(),
+            content_type: denial.content_type(),
+            body: denial.body().into_owned(),
+            headers: fields(denial.fields()),
+        }
+    }
+}
+
+/// The policies that one request met, over any number of decisions.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Debug, Default)]
+pub(crate) struct Tally(SharedTally);
+
+#[pymethods]
+impl Tally {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// `partition` is told to clients as `pk`; at most 64 bytes, longer ones are left out.
+    #[pyo3(signature = (decision, *, partition = None))]
+    fn add(&self, decision: &Bound<'_, Decision>, partition: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let decision = &decision.get().inner;
+        let Some(partition) = partition else {
+            self.0.add(decision);
+            return Ok(());
+        };
+        let key: Box<[u8]> = if let Ok(text) = partition.extract::<String>() {
+            text.into_bytes().into()
+        } else if let Ok(bytes) = partition.extract::<Vec<u8>>() {
+            bytes.into()
+        } else {
+            let message = format!("partition: expected str or bytes, got {}", type_name(partition));
+            return Err(PyTypeError::new_err(message));
+        };
+        self.0.add_partitioned(decision, |_| Some(key.clone()));
+        Ok(())
+    }
+
+    /// `RateLimit-Policy`, `RateLimit` and the legacy fields, names in lower case.
+    #[pyo3(signature = (options = None))]
+    fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
+        fields(self.0.fields(&HttpOptions::or_default(options)))
+    }
+
+    fn __bool__(&self) -> bool {
+        !self.0.is_empty()
+    }
+}

@@ -1,0 +1,158 @@
+//! What policies can see of a request.
+
+use std::net::IpAddr;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyMapping};
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
+use ratekeeper::policy::{Body, Facts, RequestFacts, Scalar};
+
+use crate::arguments::type_name;
+use crate::error::Failure;
+
+/// What policies can see of a request.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(super) facts: RequestFacts,
+    context: Option<Py<PyAny>>,
+}
+
+impl Request {
+    /// What key functions are called with.
+    pub(super) fn seen_by_functions(this: &Bound<'_, Self>) -> Py<PyAny> {
+        let context = this.get().context.as_ref();
+        context.map_or_else(|| this.clone().into_any().unbind(), |context| context.clone_ref(this.py()))
+    }
+}
+
+#[pymethods]
+impl Request {
+    #[new]
+    #[pyo3(signature = (method = "GET", target = "/", *, route = None, headers = None, body = None, peer = None,
+        identity = None, context = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        method: &str,
+        target: &str,
+        route: Option<String>,
+        headers: Option<&Bound<'_, PyAny>>,
+        body: Option<&[u8]>,
+        peer: Option<&str>,
+        identity: Option<&Bound<'_, PyMapping>>,
+        context: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let mut facts = RequestFacts::new(method, target);
+        if let Some(route) = route {
+            facts = facts.route(route);
+        }
+        for header in headers.map(PyAnyMethods::try_iter).transpose()?.into_iter().flatten() {
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = header?.extract()?;
+            let name = bytes_of("the name of a header", &name)?;
+            facts = facts.header(&String::from_utf8_lossy(&name), bytes_of("a header", &value)?);
+        }
+        if let Some(body) = body {
+            facts = facts.body(body);
+        }
+        if let Some(peer) = peer {
+            let wrong = |_| Failure::Input(format!("peer: got {peer:?}; expected an IP address"));
+            facts = facts.peer(peer.parse::<IpAddr>().map_err(wrong)?);
+        }
+        for item in identity.map(PyMappingMethods::items).transpose()?.iter().flatten() {
+            let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
+            // What is not known is left out.
+            if !value.is_none() {
+                facts = facts.claim(&name, scalar_of(&name, &value)?);
+            }
+        }
+        Ok(Self { facts, context })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.context)
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        Facts::method(&self.facts).unwrap_or_default()
+    }
+
+    #[getter]
+    fn path(&self) -> &str {
+        Facts::path(&self.facts).unwrap_or_default()
+    }
+
+    #[getter]
+    fn route(&self) -> Option<&str> {
+        Facts::route(&self.facts)
+    }
+
+    #[getter]
+    fn context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.context.as_ref().map(|context| context.clone_ref(py))
+    }
+
+    /// The first line of that name.
+    fn header(&self, name: &str) -> Option<String> {
+        let value = Facts::header(&self.facts, &name.to_ascii_lowercase())?;
+        // As Python's web frameworks read them.
+        Some(value.iter().map(|byte| char::from(*byte)).collect())
+    }
+
+    fn query(&self, name: &str) -> Option<String> {
+        self.facts.query(name).map(std::borrow::Cow::into_owned)
+    }
+
+    fn claim(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+        let value = Facts::claim(&self.facts, name).map(|value| match value {
+            Scalar::Text(text) => text.into_py_any(py),
+            Scalar::Integer(number) => number.into_py_any(py),
+            Scalar::Large(number) => number.into_py_any(py),
+            Scalar::Float(number) => number.into_py_any(py),
+            Scalar::Bool(truth) => truth.into_py_any(py),
+        });
+        value.transpose()
+    }
+
+    /// The JSON in the body; None if there is none.
+    fn json(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match Facts::body(&self.facts) {
+            Body::Json(json) => Ok(py.import("json")?.call_method1("loads", (json.to_string(),))?.unbind()),
+            Body::Unread | Body::Absent => Ok(py.None()),
+        }
+    }
+}
+
+/// Text is what servers sent as latin-1 and frameworks decoded as such.
+fn bytes_of(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(text) = value.extract::<&str>() {
+        let latin: Option<Vec<u8>> =
+            text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
+        return Ok(latin.unwrap_or_else(|| text.as_bytes().to_vec()));
+    }
+    value
+        .extract::<Vec<u8>>()
+        .map_err(|_| PyTypeError::new_err(format!("{what}: expected str or bytes, got {}", type_name(value))))
+}
+
+fn scalar_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Scalar<'static>> {
+    // Before numbers: a bool is one of them in Python.
+    if let Ok(truth) = value.cast::<PyBool>() {
+        return Ok(truth.is_true().into());
+    }
+    if let Ok(text) = value.extract::<String>() {
+        return Ok(text.into());
+    }
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(number.into());
+    }
+    if let Ok(number) = value.extract::<u64>() {
+        return Ok(number.into());
+    }
+    let wrong = |_| {
+        let got = type_name(value);
+        PyTypeError::new_err(format!("identity[{name:?}]: expected str, int, float or bool, got {got}"))
+    };
+    value.extract::<f64>().map(Scalar::from).map_err(wrong)
+}

@@ -1,0 +1,378 @@
+//! The limits of one service.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
+use ratekeeper::Settled;
+use ratekeeper::policy::{Ask, Matched};
+
+use super::Policies;
+use super::keys::looking_at;
+use super::limiter::built;
+use super::request::Request;
+use crate::arguments::{duration, units};
+use crate::awaiting::{awaited, awaited_at_length, block, ready};
+use crate::decision::{About, Decision};
+use crate::error::Failure;
+use crate::runtime::{PerProcess, Reach};
+use crate::store::{Store, refund_units, settled_word};
+
+/// What is asked of a service.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    request: Option<Py<Request>>,
+    key: Option<String>,
+    cost: u64,
+}
+
+impl Asked {
+    pub(super) fn new(request: Option<Bound<'_, Request>>, key: Option<String>, cost: i64) -> PyResult<Self> {
+        if request.is_none() && key.is_none() {
+            let message = "request: got none, and no key; expected one of them";
+            return Err(Failure::Input(message.to_owned()).into());
+        }
+        Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)? })
+    }
+
+    /// Shows the collector of garbage what it holds.
+    pub(crate) fn visited(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.request)
+    }
+
+    /// Shows it to the library.
+    fn show<T>(&self, py: Python<'_>, look: impl FnOnce(&Ask<'_>) -> T) -> PyResult<T> {
+        let request = self.request.as_ref().map(|request| request.bind(py));
+        let ask = match (request, &self.key) {
+            (Some(request), None) => Ask::request(&request.get().facts),
+            (Some(request), Some(key)) => Ask::request(&request.get().facts).with_key(key),
+            (None, key) => Ask::key(key.as_deref().unwrap_or_default()),
+        };
+        looking_at(request.map(Request::seen_by_functions), || look(&ask.cost(self.cost)))
+    }
+}
+
+/// What must be known of a request before it can be judged.
+#[pyclass(module = "ratekeeper", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Needs {
+    body: bool,
+    route: bool,
+    client: bool,
+    identity: bool,
+}
+
+impl From<ratekeeper::policy::Needs> for Needs {
+    fn from(needs: ratekeeper::policy::Needs) -> Self {
+        Self { body: needs.body, route: needs.route, client: needs.client, identity: needs.identity }
+    }
+}
+
+/// The limits of one service. Every call sees one policy, whole.
+#[pyclass(module = "ratekeeper", frozen)]
+pub(crate) struct ServiceLimiter {
+    pub(super) name: String,
+    pub(super) store: Py<Store>,
+    pub(super) policies: Py<Policies>,
+    pub(super) reach: Reach,
+    pub(super) live: PerProcess<ratekeeper::policy::ServiceLimiter>,
+}
+
+/// What is done with a request.
+enum Way {
+    Check,
+    Peek,
+    Reserve(String, Duration),
+    Wait(Duration),
+}
+
+impl ServiceLimiter {
+    fn live(&self, py: Python<'_>) -> PyResult<ratekeeper::policy::ServiceLimiter> {
+        let policies = self.policies.bind(py).get();
+        policies.follow()?;
+        if self.reach == Reach::Memory {
+            return self.live.even_if_inherited();
+        }
+        self.live.get_or(|| {
+            Ok(built(self.store.bind(py).get(), policies)?.service(&self.name).map_err(Failure::from)?)
+        })
+    }
+
+    fn decide_now(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
+        let live = self.live(py)?;
+        let inner = asked.show(py, |ask| live.check_now(ask))?.map_err(Failure::from)?;
+        Ok(Decision { inner, about: About::Service(asked) })
+    }
+
+    pub(super) fn decide(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
+        if self.reach == Reach::Memory {
+            return self.decide_now(py, asked);
+        }
+        let decided = decided(self.matched(py, &asked)?, Way::Check);
+        block(py, self.reach, decided, about(asked))
+    }
+
+    pub(super) fn adecide<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
+        if self.reach == Reach::Memory {
+            return ready(py, self.decide_now(py, asked)?.into_py_any(py)?);
+        }
+        let decided = decided(self.matched(py, &asked)?, Way::Check);
+        awaited(py, self.reach, decided, about(asked))
+    }
+
+    fn matched(&self, py: Python<'_>, asked: &Asked) -> PyResult<Matched> {
+        let live = self.live(py)?;
+        asked.show(py, |ask| live.matched(ask))
+    }
+
+    /// The request of a decision, looked at again.
+    fn matched_again(&self, decision: &Bound<'_, Decision>) -> PyResult<(Matched, ratekeeper::Decision)> {
+        let About::Service(asked) = &decision.get().about else {
+            let message = "decision: got one of something else; expected one of this service";
+            return Err(Failure::Input(message.to_owned()).into());
+        };
+        Ok((self.matched(decision.py(), asked)?, decision.get().inner.clone()))
+    }
+
+    fn refunded(
+        &self,
+        decision: &Bound<'_, Decision>,
+        units: Option<i64>,
+    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
+        let (matched, decision) = self.matched_again(decision)?;
+        let units = refund_units(units)?;
+        Ok(async move { Ok(matched.refund(&decision, units).await?) })
+    }
+
+    fn released(
+        &self,
+        decision: &Bound<'_, Decision>,
+    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
+        let (matched, decision) = self.matched_again(decision)?;
+        Ok(async move { Ok(matched.release(&decision).await?) })
+    }
+
+    fn settled(
+        &self,
+        py: Python<'_>,
+        id: String,
+        actual: Option<i64>,
+    ) -> PyResult<impl Future<Output = Result<Settled, Failure>> + Send + use<>> {
+        let live = self.live(py)?;
+        let actual = actual.map(|actual| units("actual", actual)).transpose()?;
+        Ok(async move {
+            Ok(match actual {
+                Some(actual) => live.settle(&id, actual).await?,
+                None => live.cancel(&id).await?,
+            })
+        })
+    }
+}
+
+async fn decided(matched: Matched, way: Way) -> Result<ratekeeper::Decision, Failure> {
+    Ok(match way {
+        Way::Check => matched.check().await?,
+        Way::Peek => matched.peek().await?,
+        Way::Reserve(id, hold) => matched.reserve(&id, hold).await?,
+        Way::Wait(patience) => matched.until_allowed(patience).await?,
+    })
+}
+
+fn about(asked: Asked) -> impl FnOnce(ratekeeper::Decision) -> Decision + Send + 'static {
+    move |inner| Decision { inner, about: About::Service(asked) }
+}
+
+#[pymethods]
+impl ServiceLimiter {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn needs(&self, py: Python<'_>) -> PyResult<Needs> {
+        Ok(self.live(py)?.needs().into())
+    }
+
+    fn needs_of(&self, request: &Bound<'_, Request>) -> PyResult<Needs> {
+        Ok(self.live(request.py())?.needs_of(&request.get().facts).into())
+    }
+
+    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Decision> {
+        self.decide(py, Asked::new(request, key, cost)?)
+    }
+
+    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    fn acheck<'py>(
+        &self,
+        py: Python<'py>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.adecide(py, Asked::new(request, key, cost)?)
+    }
+
+    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    fn try_check(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Option<Decision>> {
+        match self.reach {
+            Reach::Memory => self.decide_now(py, Asked::new(request, key, cost)?).map(Some),
+            Reach::Far => Ok(None),
+        }
+    }
+
+    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    fn peek(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Decision> {
+        let asked = Asked::new(request, key, cost)?;
+        block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about(asked))
+    }
+
+    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    fn apeek<'py>(
+        &self,
+        py: Python<'py>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let asked = Asked::new(request, key, cost)?;
+        awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about(asked))
+    }
+
+    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        estimate: i64,
+        id: String,
+        hold: f64,
+        key: Option<String>,
+    ) -> PyResult<Decision> {
+        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
+        block(py, self.reach, decided(self.matched(py, &asked)?, way), about(asked))
+    }
+
+    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn areserve<'py>(
+        &self,
+        py: Python<'py>,
+        request: Option<Bound<'_, Request>>,
+        estimate: i64,
+        id: String,
+        hold: f64,
+        key: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
+        awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about(asked))
+    }
+
+    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
+        block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
+    }
+
+    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
+    }
+
+    fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
+        block(py, self.reach, self.settled(py, id, None)?, settled_word)
+    }
+
+    fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach, self.settled(py, id, None)?, settled_word)
+    }
+
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
+    fn until_allowed(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        patience: f64,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Decision> {
+        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
+        // Also in memory: it may have to sleep.
+        block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about(asked))
+    }
+
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
+    fn auntil_allowed<'py>(
+        &self,
+        py: Python<'py>,
+        request: Option<Bound<'_, Request>>,
+        patience: f64,
+        key: Option<String>,
+        cost: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
+        awaited_at_length(py, decided(self.matched(py, &asked)?, way), about(asked))
+    }
+
+    #[pyo3(signature = (decision, units = None))]
+    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
+        block(py, self.reach, self.refunded(decision, units)?, |()| ())
+    }
+
+    #[pyo3(signature = (decision, units = None))]
+    fn arefund<'py>(
+        &self,
+        py: Python<'py>,
+        decision: &Bound<'_, Decision>,
+        units: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach, self.refunded(decision, units)?, |()| ())
+    }
+
+    /// Gives the places back that a request held: call it when the response is sent.
+    fn release(&self, py: Python<'_>, decision: &Bound<'_, Decision>) -> PyResult<()> {
+        block(py, self.reach, self.released(decision)?, |()| ())
+    }
+
+    fn arelease<'py>(&self, py: Python<'py>, decision: &Bound<'_, Decision>) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach, self.released(decision)?, |()| ())
+    }
+
+    #[pyo3(signature = (request = None, *, key = None))]
+    fn reset(
+        &self,
+        py: Python<'_>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+    ) -> PyResult<usize> {
+        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
+        block(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
+    }
+
+    #[pyo3(signature = (request = None, *, key = None))]
+    fn areset<'py>(
+        &self,
+        py: Python<'py>,
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
+        awaited(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
+    }
+}

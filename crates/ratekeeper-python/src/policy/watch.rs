@@ -1,0 +1,213 @@
+//! Sources of policies that are followed.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
+use ratekeeper::policy::source::mongodb::{INTERVAL_DEFAULT, MongoSource, MongoWatch};
+use ratekeeper::policy::{Format, Policies as Book};
+
+use super::Policies;
+use crate::arguments::duration;
+use crate::awaiting::{awaited, block};
+use crate::error::Failure;
+use crate::runtime::{self, Own, Reach};
+
+/// A source of policies that is being followed.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Debug)]
+pub(crate) struct PolicyWatch {
+    following: Arc<Following>,
+    policies: Py<Policies>,
+}
+
+impl PolicyWatch {
+    pub(super) fn new(following: Arc<Following>, policies: Py<Policies>) -> Self {
+        Self { following, policies }
+    }
+
+    fn refreshed(&self) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
+        self.policies.get().follow()?;
+        let following = Arc::clone(&self.following);
+        Ok(async move { following.refresh().await })
+    }
+}
+
+#[pymethods]
+impl PolicyWatch {
+    /// Looks now; what is in force stays if something is wrong.
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        block(py, Reach::Far, self.refreshed()?, |()| ())
+    }
+
+    fn arefresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, Reach::Far, self.refreshed()?, |()| ())
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        // It waits for a thread that may be reading.
+        py.detach(|| self.following.stop());
+    }
+}
+
+/// Where policies come from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    File { path: PathBuf, format: Option<Format>, debounce: Duration, poll: Duration },
+    MongoDb(MongoSettings),
+}
+
+#[derive(Debug)]
+enum Live {
+    File(Arc<FileWatch>),
+    MongoDb(Arc<MongoWatch>),
+}
+
+/// A source, and the thread or task of this process that follows it.
+#[derive(Debug)]
+pub(super) struct Following {
+    origin: Origin,
+    is_stopped: AtomicBool,
+    live: Mutex<Option<Own<Live>>>,
+}
+
+impl Following {
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { origin, is_stopped: AtomicBool::new(false), live: Mutex::new(None) }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    fn live(&self) -> MutexGuard<'_, Option<Own<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn start_file(&self, policies: &Book) -> Result<(), Failure> {
+        let Origin::File { path, format, debounce, poll } = &self.origin else { return Ok(()) };
+        let mut file = PolicyFile::new(path).debounce(*debounce).poll_every(*poll);
+        if let Some(format) = format {
+            file = file.format(*format);
+        }
+        let watch = file.start(policies).map_err(Failure::policy)?;
+        *self.live() = Some(Own::new(Live::File(Arc::new(watch))));
+        Ok(())
+    }
+
+    pub(super) async fn start_mongodb(&self, policies: &Book) -> Result<(), Failure> {
+        let Origin::MongoDb(settings) = &self.origin else { return Ok(()) };
+        let watch = settings.source()?.start(policies).await.map_err(Failure::policy)?;
+        if !self.is_stopped() {
+            *self.live() = Some(Own::new(Live::MongoDb(Arc::new(watch))));
+        }
+        Ok(())
+    }
+
+    /// Follows it in a child, which has the policies of its parent but not its threads.
+    /// A source that cannot be had just now is tried again: the policies stay meanwhile.
+    pub(super) fn resume(self: Arc<Self>, policies: &Book) -> PyResult<()> {
+        if self.is_stopped() {
+            return Ok(());
+        }
+        let policies = policies.clone();
+        match &self.origin {
+            // What is wrong with the file was told to the parent, and is in the status.
+            Origin::File { .. } => {
+                let _ = self.start_file(&policies);
+            }
+            Origin::MongoDb(settings) => {
+                let interval = settings.interval.unwrap_or(INTERVAL_DEFAULT);
+                runtime::background(async move {
+                    while self.start_mongodb(&policies).await.is_err() && !self.is_stopped() {
+                        tokio::time::sleep(interval).await;
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn refresh(&self) -> Result<(), Failure> {
+        let live = self.live().as_ref().and_then(Own::get).map(|live| match live {
+            Live::File(watch) => Live::File(Arc::clone(watch)),
+            Live::MongoDb(watch) => Live::MongoDb(Arc::clone(watch)),
+        });
+        match live {
+            Some(Live::File(watch)) => watch.refresh().map_err(Failure::policy),
+            Some(Live::MongoDb(watch)) => watch.refresh().await.map_err(Failure::policy),
+            None => Err(Failure::policy("the watch has ended")),
+        }
+    }
+
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        let live = self.live().take();
+        drop(live);
+    }
+}
+
+/// How documents in MongoDB are reached.
+pub(super) struct MongoSettings {
+    url: String,
+    database: Option<String>,
+    collection: Option<String>,
+    services: Option<Vec<String>>,
+    pub(super) interval: Option<Duration>,
+    deadline: Option<Duration>,
+    copy: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for MongoSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may hold a password.
+        f.debug_struct("MongoSettings").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl MongoSettings {
+    pub(super) fn new(
+        url: String,
+        (database, collection): (Option<String>, Option<String>),
+        services: Option<&Bound<'_, PyAny>>,
+        (interval, deadline): (Option<f64>, Option<f64>),
+        copy: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let services = services.map(|services| services.try_iter()?.map(|name| name?.extract()).collect());
+        Ok(Self {
+            url,
+            database,
+            collection,
+            services: services.transpose()?,
+            interval: interval.map(|interval| duration("interval", interval)).transpose()?,
+            deadline: deadline.map(|deadline| duration("deadline", deadline)).transpose()?,
+            copy,
+        })
+    }
+
+    pub(super) fn source(&self) -> Result<MongoSource, Failure> {
+        let mut source = MongoSource::builder(&self.url);
+        if let Some(database) = &self.database {
+            source = source.database(database);
+        }
+        if let Some(collection) = &self.collection {
+            source = source.collection(collection);
+        }
+        if let Some(services) = &self.services {
+            source = source.services(services.iter().cloned());
+        }
+        if let Some(interval) = self.interval {
+            source = source.interval(interval);
+        }
+        if let Some(deadline) = self.deadline {
+            source = source.deadline(deadline);
+        }
+        if let Some(copy) = &self.copy {
+            source = source.copy(copy);
+        }
+        source.build().map_err(|error| Failure::Input(error.to_string()))
+    }
+}

@@ -1,0 +1,221 @@
+//! Quotas, and charges that callers put together themselves.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use ratekeeper::{Algorithm, Charges, Emergency, Enforcement, Key, Name, OverrideScope};
+
+use crate::arguments::{Id, at_least_a_second, at_least_one, seconds_of, type_name, units};
+use crate::error::Failure;
+
+/// How much in how long.
+#[pyclass(module = "ratekeeper", frozen, eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Quota(pub(crate) ratekeeper::Quota);
+
+#[pymethods]
+impl Quota {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        Ok(Self(text.parse().map_err(Failure::from)?))
+    }
+
+    /// A window that begins with the first request, as in Application Kit.
+    #[staticmethod]
+    #[pyo3(signature = (max_requests, expiry = 1.0))]
+    fn fixed_window(max_requests: i64, expiry: f64) -> PyResult<Self> {
+        let limit = at_least_one("max_requests", max_requests)?;
+        let window = at_least_a_second("expiry", expiry)?;
+        let quota = ratekeeper::Quota::new(Algorithm::FixedWindow, limit, window);
+        Ok(Self(quota.map_err(Failure::from)?))
+    }
+
+    #[getter]
+    fn algorithm(&self) -> &'static str {
+        self.0.algorithm().as_str()
+    }
+
+    #[getter]
+    fn limit(&self) -> u32 {
+        self.0.limit()
+    }
+
+    /// The most units there can be at once: the burst of a bucket, else the limit.
+    #[getter]
+    fn capacity(&self) -> u32 {
+        self.0.capacity()
+    }
+
+    /// Seconds; of a calendar window, the longest.
+    #[getter]
+    fn window(&self) -> f64 {
+        seconds_of(self.0.window())
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Quota('{}')", self.0)
+    }
+}
+
+/// A quota, or the text of one.
+pub(crate) fn quota_of(value: &Bound<'_, PyAny>) -> PyResult<ratekeeper::Quota> {
+    if let Ok(quota) = value.cast::<Quota>() {
+        return Ok(quota.get().0);
+    }
+    match value.extract::<&str>() {
+        Ok(text) => Ok(text.parse::<ratekeeper::Quota>().map_err(Failure::from)?),
+        Err(_) => {
+            Err(PyTypeError::new_err(format!("quota: expected str or Quota, got {}", type_name(value))))
+        }
+    }
+}
+
+/// One quota, one key, one cost.
+#[pyclass(module = "ratekeeper", frozen)]
+#[derive(Clone, Debug)]
+pub(crate) struct Charge(Arc<Terms>);
+
+#[derive(Debug)]
+pub(crate) struct Terms {
+    name: Name,
+    quota: ratekeeper::Quota,
+    key: String,
+    cost: u64,
+    enforcement: Enforcement,
+    is_flat: bool,
+    emergency: Emergency,
+    scope: Option<(String, String, Option<String>)>,
+}
+
+#[pymethods]
+impl Charge {
+    #[new]
+    #[pyo3(signature = (name, quota, key, *, cost = 1, shadow = false, flat = false, emergency = "off",
+        endpoint = None, organisation = None, project = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        name: &str,
+        quota: &Bound<'_, PyAny>,
+        key: String,
+        cost: i64,
+        shadow: bool,
+        flat: bool,
+        emergency: &str,
+        endpoint: Option<String>,
+        organisation: Option<Id>,
+        project: Option<Id>,
+    ) -> PyResult<Self> {
+        let name = Name::new(name).map_err(Failure::from)?;
+        let scope = match (endpoint, organisation) {
+            (Some(endpoint), Some(organisation)) => Some((endpoint, organisation.0, project.map(|id| id.0))),
+            (None, None) if project.is_none() => None,
+            _ => {
+                let message = "overrides: expected endpoint and organisation, and perhaps a project";
+                return Err(Failure::Input(message.to_owned()).into());
+            }
+        };
+        let terms = Terms {
+            name,
+            quota: quota_of(quota)?,
+            key,
+            cost: units("cost", cost)?,
+            enforcement: if shadow { Enforcement::Shadow } else { Enforcement::Enforce },
+            is_flat: flat,
+            emergency: crate::arguments::emergency(emergency)?,
+            scope,
+        };
+        // Whatever is wrong with it is told here, not where it is used.
+        terms.charge().map_err(Failure::from)?;
+        Ok(Self(Arc::new(terms)))
+    }
+
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name.as_str()
+    }
+
+    #[getter]
+    fn quota(&self) -> Quota {
+        Quota(self.0.quota)
+    }
+
+    #[getter]
+    fn key(&self) -> &str {
+        &self.0.key
+    }
+
+    #[getter]
+    fn cost(&self) -> u64 {
+        self.0.cost
+    }
+
+    fn __repr__(&self) -> String {
+        // Keys may be somebody's secret.
+        format!("Charge('{}', '{}', cost={})", self.0.name, self.0.quota, self.0.cost)
+    }
+}
+
+impl Terms {
+    pub(crate) fn charge(&self) -> Result<ratekeeper::Charge<'_>, ratekeeper::InvalidInput> {
+        let key = Key::new(self.name, &self.key)?;
+        let mut charge = ratekeeper::Charge::new(key, &self.quota)
+            .cost(self.cost)?
+            .enforcement(self.enforcement)
+            .emergency(self.emergency);
+        if self.is_flat {
+            charge = charge.flat();
+        }
+        if let Some((endpoint, organisation, project)) = &self.scope {
+            charge = charge.overridable(match project {
+                Some(project) => OverrideScope::project(endpoint, organisation, project)?,
+                None => OverrideScope::organisation(endpoint, organisation)?,
+            });
+        }
+        Ok(charge)
+    }
+}
+
+/// The charges of one check, kept for its refund.
+pub(crate) type Asked = Arc<[Arc<Terms>]>;
+
+/// One charge, or a sequence of them.
+pub(crate) fn charges_of(value: &Bound<'_, PyAny>) -> PyResult<Asked> {
+    if let Ok(charge) = value.cast::<Charge>() {
+        return Ok(Arc::new([Arc::clone(&charge.get().0)]));
+    }
+    let wrong = || {
+        let got = type_name(value);
+        PyTypeError::new_err(format!("charges: expected a Charge or a sequence of them, got {got}"))
+    };
+    let items = value.try_iter().map_err(|_| wrong())?;
+    let items = items.map(|item| match item?.cast::<Charge>() {
+        Ok(charge) => Ok(Arc::clone(&charge.get().0)),
+        Err(_) => Err(wrong()),
+    });
+    items.collect()
+}
+
+/// The terms of a single charge.
+pub(crate) fn terms_of(charge: &Bound<'_, Charge>) -> Arc<Terms> {
+    Arc::clone(&charge.get().0)
+}
+
+pub(crate) fn charges(asked: &Asked) -> Result<Charges<'_>, ratekeeper::InvalidInput> {
+    let mut charges = Charges::new();
+    for terms in asked.iter() {
+        charges.push(terms.charge()?)?;
+    }
+    Ok(charges)
+}

@@ -1,0 +1,177 @@
+//! The runtime behind calls that take I/O, and what becomes of it at a fork and at exit.
+//!
+//! Whoever blocks drives the runtime itself: then a call and its answer stay on one
+//! thread, and none has to wake another. While nobody blocks, a thread of our own, the
+//! caretaker, drives it. Once something is awaited in an event loop, it does so for good,
+//! because event loops do not wait for us.
+//!
+//! A child of a fork makes a runtime of its own; see [`fork`].
+
+mod fork;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+pub(crate) use self::fork::{Own, PerProcess, gated, generation};
+
+/// How often a blocked thread looks for signals, such as Ctrl-C.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+/// How soon after the last blocked thread the caretaker takes over.
+const CARETAKER_AFTER: Duration = Duration::from_millis(5);
+
+static DRIVER: Mutex<Option<(u64, &'static Driver)>> = Mutex::new(None);
+/// The thread in which the interpreter ends, once it does.
+static EXITING: OnceLock<ThreadId> = OnceLock::new();
+
+/// Asks to be told of forks and of the end.
+pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
+    fork::register(py)?;
+    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(at_exit, py)?,))?;
+    Ok(())
+}
+
+#[pyfunction]
+fn at_exit() {
+    let _ = EXITING.set(thread::current().id());
+}
+
+/// The runtime of this process.
+struct Driver {
+    runtime: Runtime,
+    /// Threads that block on the runtime, and drive it.
+    blocked: AtomicUsize,
+    /// Whether the caretaker drives for good.
+    is_shared: AtomicBool,
+    /// Asks the caretaker to let a blocked thread drive.
+    leave: Notify,
+}
+
+fn driver() -> std::io::Result<&'static Driver> {
+    let generation = generation();
+    // Taken under the interpreter's lock only, so never held at a fork.
+    let mut current = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    match *current {
+        Some((made_in, driver)) if made_in == generation => Ok(driver),
+        _ => {
+            let driver = Driver::start()?;
+            *current = Some((generation, driver));
+            Ok(driver)
+        }
+    }
+}
+
+impl Driver {
+    fn start() -> std::io::Result<&'static Self> {
+        let driver: &'static Self = Box::leak(Box::new(Self {
+            runtime: Builder::new_current_thread().enable_all().build()?,
+            blocked: AtomicUsize::new(0),
+            is_shared: AtomicBool::new(false),
+            leave: Notify::new(),
+        }));
+        let caretaker = thread::Builder::new().name("ratekeeper".to_owned());
+        caretaker.spawn(|| driver.take_care())?;
+        Ok(driver)
+    }
+
+    fn take_care(&self) {
+        loop {
+            if self.is_shared.load(Ordering::Acquire) {
+                self.runtime.block_on(std::future::pending::<()>());
+            }
+            if self.blocked.load(Ordering::Acquire) == 0 {
+                self.runtime.block_on(self.leave.notified());
+            }
+            thread::sleep(CARETAKER_AFTER);
+        }
+    }
+
+    /// Drives the runtime until `future` is ready.
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let is_first = self.blocked.fetch_add(1, Ordering::AcqRel) == 0;
+        if is_first && !self.is_shared.load(Ordering::Acquire) {
+            self.leave.notify_waiters();
+        }
+        let output = self.runtime.block_on(future);
+        self.blocked.fetch_sub(1, Ordering::AcqRel);
+        output
+    }
+}
+
+/// Enters the runtime, for what spawns tasks as it is made.
+pub(crate) fn within<T>(make: impl FnOnce() -> T) -> PyResult<T> {
+    let _entered = driver()?.runtime.enter();
+    Ok(make())
+}
+
+/// Runs `future` beside everything else.
+pub(crate) fn background(future: impl Future<Output = ()> + Send + 'static) -> PyResult<()> {
+    driver()?.runtime.spawn(gated(future));
+    Ok(())
+}
+
+/// The runtime, driven by the caretaker from now on.
+pub(crate) fn shared() -> PyResult<&'static Handle> {
+    let driver = driver()?;
+    if !driver.is_shared.swap(true, Ordering::AcqRel) {
+        driver.leave.notify_waiters();
+    }
+    Ok(driver.runtime.handle())
+}
+
+/// Waits for `future` while other threads of Python run. Ctrl-C ends it.
+pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let driver = driver()?;
+    let mut future = pin!(gated(future));
+    loop {
+        let answer = py.detach(|| {
+            let answer =
+                driver.block_on(async { tokio::time::timeout(SIGNALS_EVERY, future.as_mut()).await });
+            stay_out_of_a_dead_interpreter();
+            answer
+        });
+        match answer {
+            Ok(output) => return Ok(output),
+            Err(_) => py.check_signals()?,
+        }
+    }
+}
+
+/// An interpreter that ends kills threads that come back to it, by means that a
+/// function in Rust does not survive. Such a thread (a daemon) has nothing left to do.
+fn stay_out_of_a_dead_interpreter() {
+    if EXITING.get().is_some_and(|ending| *ending != thread::current().id()) {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// What it takes to answer: nothing but a step, or I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// In this process's memory.
+    Memory,
+    /// Outside of it.
+    Far,
+}
+
+/// What a future that only needs memory comes to.
+pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! Switches that operators throw.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::prelude::*;
+use ratekeeper::{Emergency, Mode};
+
+use super::Store;
+use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, seconds as seconds_since};
+use crate::awaiting::{awaited, block};
+use crate::error::Failure;
+
+/// The mode in `RATE_LIMIT_MODE`, if it says one.
+///
+/// Asked of `os.environ`, which a program may change at any time; the environment of
+/// the process itself is not safe to read while others write it.
+#[pyfunction]
+pub(crate) fn mode_from_environment(py: Python<'_>) -> PyResult<Option<&'static str>> {
+    let variable = ratekeeper::MODE_VARIABLE;
+    let environment = py.import("os")?.getattr("environ")?;
+    let text: Option<String> = environment.call_method1("get", (variable,))?.extract()?;
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let parsed = text.to_ascii_lowercase().parse::<Mode>();
+    let wrong = |_| Failure::Input(format!("{variable}: got {text:?}; expected on, monitor or off"));
+    Ok(Some(parsed.map_err(wrong)?.as_str()))
+}
+
+/// What an operator has set.
+#[pyclass(module = "ratekeeper", frozen, eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Switch(ratekeeper::Switch);
+
+#[pymethods]
+impl Switch {
+    #[getter]
+    fn mode(&self) -> Option<&'static str> {
+        self.0.mode.map(Mode::as_str)
+    }
+
+    #[getter]
+    fn enforce_percent(&self) -> Option<u8> {
+        self.0.enforce_percent
+    }
+
+    #[getter]
+    fn emergency(&self) -> &'static str {
+        match self.0.emergency {
+            Emergency::Off => "off",
+            Emergency::Lift => "lift",
+            Emergency::Block => "block",
+        }
+    }
+
+    #[getter]
+    fn until(&self) -> Option<f64> {
+        self.0.until.map(|until| seconds_since(until.as_micros()))
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Switch: {}>", self.0)
+    }
+}
+
+impl Store {
+    fn thrown(
+        &self,
+        rule: String,
+        (mode, enforce_percent, emergency): (Option<&str>, Option<i64>, &str),
+        seconds: Option<f64>,
+    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
+        let store = self.live()?;
+        let percent = enforce_percent.map(|percent| {
+            let bounded = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
+            bounded
+                .ok_or_else(|| Failure::Input(format!("enforce_percent: got {percent}; expected 0 to 100")))
+        });
+        let life = seconds.map(|seconds| duration("seconds", seconds)).transpose()?;
+        let switch = ratekeeper::Switch {
+            mode: mode.map(mode_of).transpose()?,
+            enforce_percent: percent.transpose()?,
+            emergency: emergency_of(emergency)?,
+            until: life.map(|life| store.now().after(life)),
+        };
+        Ok(async move { Ok(store.control().set_switch(&rule, switch).await?) })
+    }
+
+    fn taken_back(
+        &self,
+        rule: String,
+    ) -> PyResult<impl Future<Output = Result<bool, Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move { Ok(store.control().clear_switch(&rule).await?) })
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a block.
+    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
+        seconds = None))]
+    fn set_switch(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        mode: Option<&str>,
+        enforce_percent: Option<i64>,
+        emergency: &str,
+        seconds: Option<f64>,
+    ) -> PyResult<()> {
+        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
+        block(py, self.reach(), thrown, |()| ())
+    }
+
+    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
+        seconds = None))]
+    fn aset_switch<'py>(
+        &self,
+        py: Python<'py>,
+        rule: &str,
+        mode: Option<&str>,
+        enforce_percent: Option<i64>,
+        emergency: &str,
+        seconds: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
+        awaited(py, self.reach(), thrown, |()| ())
+    }
+
+    /// Says whether there was one.
+    #[pyo3(signature = (rule = "*"))]
+    fn clear_switch(&self, py: Python<'_>, rule: &str) -> PyResult<bool> {
+        block(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
+    }
+
+    #[pyo3(signature = (rule = "*"))]
+    fn aclear_switch<'py>(&self, py: Python<'py>, rule: &str) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
+    }
+
+    /// As this process knows them.
+    fn switches(&self) -> PyResult<HashMap<String, Switch>> {
+        let switches = self.live()?.control().switches();
+        let each = switches.iter().flat_map(|switches| switches.iter());
+        Ok(each.map(|(rule, switch)| (rule.to_owned(), Switch(*switch))).collect())
+    }
+}

@@ -1,0 +1,291 @@
+//! Other limits for projects and organisations.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use ratekeeper::OverrideScope;
+
+use super::Store;
+use crate::arguments::{Id, at_least_a_second, at_least_one, seconds, seconds_of};
+use crate::awaiting::{awaited, block};
+use crate::error::Failure;
+
+/// Another limit for a project or an organisation.
+#[pyclass(module = "ratekeeper", frozen, eq)]
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Override(ratekeeper::Override);
+
+#[pymethods]
+impl Override {
+    #[getter]
+    fn max_requests(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// The window in whole seconds, rounded up; None: the quota's own.
+    #[getter]
+    fn expiry(&self) -> Option<u64> {
+        self.0.window.map(|window| window.as_secs() + u64::from(window.subsec_nanos() > 0))
+    }
+
+    #[getter]
+    fn window(&self) -> Option<f64> {
+        self.0.window.map(seconds_of)
+    }
+
+    /// When it ends, seconds since 1970.
+    #[getter]
+    fn expires_at(&self) -> Option<f64> {
+        self.0.expires_at.map(|end| seconds(end.as_micros()))
+    }
+
+    #[getter]
+    fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    #[getter]
+    fn author(&self) -> &str {
+        &self.0.author
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.0.limit, self.0.window, &self.0.reason, &self.0.author).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        let expiry = self.expiry().map_or_else(|| "None".to_owned(), |expiry| expiry.to_string());
+        format!("<Override: max_requests={}, expiry={expiry}>", self.0.limit)
+    }
+}
+
+/// Where an override stands.
+struct Place {
+    endpoint: String,
+    organisation: String,
+    project: Option<String>,
+}
+
+impl Place {
+    fn new(endpoint: String, organisation: Id, project: Option<Id>) -> Self {
+        Self { endpoint, organisation: organisation.0, project: project.map(|id| id.0) }
+    }
+
+    fn scope(&self) -> Result<OverrideScope<'_>, Failure> {
+        Ok(match &self.project {
+            Some(project) => OverrideScope::project(&self.endpoint, &self.organisation, project)?,
+            None => OverrideScope::organisation(&self.endpoint, &self.organisation)?,
+        })
+    }
+}
+
+/// What an override says, in the words of Application Kit for what is wrong.
+struct Said {
+    limit: u64,
+    window: Option<Duration>,
+    life: Option<Duration>,
+    reason: String,
+    author: String,
+}
+
+impl Said {
+    fn new(max_requests: i64, expiry: Option<f64>, ttl: Option<f64>, notes: (&str, &str)) -> PyResult<Self> {
+        Ok(Self {
+            limit: at_least_one("max_requests", max_requests)?,
+            window: expiry.map(|expiry| at_least_a_second("expiry", expiry)).transpose()?,
+            life: ttl.map(|ttl| at_least_a_second("override_ttl", ttl)).transpose()?,
+            reason: notes.0.to_owned(),
+            author: notes.1.to_owned(),
+        })
+    }
+}
+
+type Listed = Vec<(String, ratekeeper::Override)>;
+
+fn listed(found: Listed) -> Vec<(String, Override)> {
+    found.into_iter().map(|(endpoint, found)| (endpoint, Override(found))).collect()
+}
+
+impl Store {
+    fn put(
+        &self,
+        place: Place,
+        new: Said,
+    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move {
+            let Said { limit, window, life, reason, author } = new;
+            let expires_at = life.map(|life| store.now().after(life));
+            let to = ratekeeper::Override { limit, window, expires_at, reason, author };
+            Ok(store.overrides().set(place.scope()?, to).await?)
+        })
+    }
+
+    fn found(
+        &self,
+        place: Place,
+    ) -> PyResult<impl Future<Output = Result<Option<ratekeeper::Override>, Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move { Ok(store.overrides().get(place.scope()?).await?) })
+    }
+
+    fn deleted(&self, place: Place) -> PyResult<impl Future<Output = Result<bool, Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move { Ok(store.overrides().delete(place.scope()?).await?) })
+    }
+
+    fn all_of(
+        &self,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<impl Future<Output = Result<Listed, Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move {
+            let project = project.as_ref().map(|id| id.0.as_str());
+            Ok(store.overrides().list(&organisation.0, project).await?)
+        })
+    }
+
+    fn cleared(
+        &self,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<impl Future<Output = Result<usize, Failure>> + Send + use<>> {
+        let store = self.live()?;
+        Ok(async move {
+            let project = project.as_ref().map(|id| id.0.as_str());
+            Ok(store.overrides().clear(&organisation.0, project).await?)
+        })
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Sets or replaces an override.
+    #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
+        reason = "", author = ""))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn set_override(
+        &self,
+        py: Python<'_>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+        max_requests: i64,
+        expiry: Option<f64>,
+        ttl: Option<f64>,
+        reason: &str,
+        author: &str,
+    ) -> PyResult<()> {
+        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
+        block(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
+    }
+
+    #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
+        reason = "", author = ""))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn aset_override<'py>(
+        &self,
+        py: Python<'py>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+        max_requests: i64,
+        expiry: Option<f64>,
+        ttl: Option<f64>,
+        reason: &str,
+        author: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
+        awaited(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
+    }
+
+    #[pyo3(signature = (endpoint, organisation, project = None))]
+    fn get_override(
+        &self,
+        py: Python<'_>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Option<Override>> {
+        let found = self.found(Place::new(endpoint, organisation, project))?;
+        block(py, self.reach(), found, |found| found.map(Override))
+    }
+
+    #[pyo3(signature = (endpoint, organisation, project = None))]
+    fn aget_override<'py>(
+        &self,
+        py: Python<'py>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.found(Place::new(endpoint, organisation, project))?;
+        awaited(py, self.reach(), found, |found| found.map(Override))
+    }
+
+    /// Says whether there was one.
+    #[pyo3(signature = (endpoint, organisation, project = None))]
+    fn delete_override(
+        &self,
+        py: Python<'_>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<bool> {
+        let deleted = self.deleted(Place::new(endpoint, organisation, project))?;
+        block(py, self.reach(), deleted, |was_there| was_there)
+    }
+
+    #[pyo3(signature = (endpoint, organisation, project = None))]
+    fn adelete_override<'py>(
+        &self,
+        py: Python<'py>,
+        endpoint: String,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let deleted = self.deleted(Place::new(endpoint, organisation, project))?;
+        awaited(py, self.reach(), deleted, |was_there| was_there)
+    }
+
+    /// Endpoints with their overrides, sorted by endpoint.
+    #[pyo3(signature = (organisation, project = None))]
+    fn list_overrides(
+        &self,
+        py: Python<'_>,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Vec<(String, Override)>> {
+        block(py, self.reach(), self.all_of(organisation, project)?, listed)
+    }
+
+    #[pyo3(signature = (organisation, project = None))]
+    fn alist_overrides<'py>(
+        &self,
+        py: Python<'py>,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach(), self.all_of(organisation, project)?, listed)
+    }
+
+    /// Deletes what `list_overrides` lists; says how many.
+    #[pyo3(signature = (organisation, project = None))]
+    fn clear_overrides(&self, py: Python<'_>, organisation: Id, project: Option<Id>) -> PyResult<usize> {
+        block(py, self.reach(), self.cleared(organisation, project)?, |count| count)
+    }
+
+    #[pyo3(signature = (organisation, project = None))]
+    fn aclear_overrides<'py>(
+        &self,
+        py: Python<'py>,
+        organisation: Id,
+        project: Option<Id>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach(), self.cleared(organisation, project)?, |count| count)
+    }
+}

@@ -1,0 +1,158 @@
+"""What is wrong with an argument is told, in words, and nothing panics."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ratekeeper import (
+    Charge, Decision, HttpOptions, Limiter, ManualClock, Policies, Quota, Request, Rule, Store, StoreError, Verdict,
+)
+
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Quota("fast"), "quota"),
+    (lambda: Quota("0/s"), "limit: got 0; expected a whole number from 1"),
+    (lambda: Quota.fixed_window(0, 1), "^max_requests must be at least 1$"),
+    (lambda: Quota.fixed_window(-5), "^max_requests must be at least 1$"),
+    (lambda: Quota.fixed_window(1, 0), "^expiry must be at least 1 second$"),
+    (lambda: Quota.fixed_window(1, float("nan")), "^expiry must be at least 1 second$"),
+    (lambda: Quota.fixed_window(1, 1e300), "expiry: got"),
+    (lambda: Quota.fixed_window(10**10), "limit: got 10000000000"),
+    (lambda: Rule("", "1/s"), "rule ``: name: got"),
+    (lambda: Rule("r", ""), "quota"),
+    (lambda: Rule("r", {}), "quotas: got none; expected at least one"),
+    (lambda: Rule("r", {"rpx": 5}), "expected rps, rpm, rph or rpd"),
+    (lambda: Rule("r", {"rps": 0}), "limit: got 0"),
+    (lambda: Rule("r", {"rps": -1}), "limit: got 0"),
+    (lambda: Rule("r", "1/s", mode="loud"), 'mode: got "loud"; expected "on" or "monitor"'),  # type: ignore[arg-type]
+    (lambda: Rule("r", "1/s", on_outage="x"), 'on_outage: got "x"; expected "allow" or "deny" or "local"'),  # type: ignore[arg-type]
+    (lambda: Rule("r", "1/s", everyone=True, key=str), "expected one of the two"),
+    (lambda: Limiter(None, [Rule("r", "1/s"), Rule("r", "2/s")]), "rule `r`: name: got a second quota named r"),
+    (lambda: Limiter(None, Rule("r", "1/s"), instances=0), "instances: got 0; expected a whole number of at least 1"),
+    (lambda: Limiter(None, Rule("r", "1/s")).check(""), "key: got"),
+    (lambda: Limiter(None, Rule("r", "1/s")).check("x" * 2000), "key: got"),
+    (lambda: Limiter(None, Rule("r", "1/s")).check("a", cost=-1), "cost: got -1; expected 0 or more"),
+    (lambda: Limiter(None, Rule("r", "1/s")).check("a", cost=10**10), "cost: got 10000000000"),
+    (lambda: Limiter(None, Rule("r", "1/s")).check("a", mode="?"), 'mode: got "\\?"; expected "on"'),  # type: ignore[arg-type]
+    (lambda: Limiter(None, Rule("r", "1/s")).check("a", project=1), "organisation: got none; expected one"),
+    (lambda: Limiter(None, Rule("r", "1/s")).reserve("a", 0, "id", 1), "cost: got an estimate of 0"),
+    (lambda: Limiter(None, Rule("r", "1/s")).until_allowed("a", -1), "patience: got -1; expected seconds, 0 or more"),
+    (lambda: Store.memory(max_keys=0), "max_keys: got 0; expected a whole number from 1"),
+    (lambda: Store.redis("http://x"), "store: got"),
+    (lambda: Store.redis("http://user:geheim@x"), "store: got"),
+    (lambda: Store.open("nothing"), "store: got"),
+    (lambda: Store.redis("redis://127.0.0.1", deadline=0), "a deadline from 1 ms to 60 s"),
+    (lambda: Store.redis("redis://127.0.0.1", connections=65), "1 to 64 connections"),
+    (lambda: Store.redis("redis://127.0.0.1", certificate_authority="x"), "rediss:// and certificates in PEM form"),
+    (lambda: Store.memory().check([]), "check: got no charge"),
+    (lambda: Store.memory().settle("id", -1), "actual: got -1; expected a whole number from 0 to 1000000000"),
+    (lambda: Store.memory().set_switch(enforce_percent=101), "enforce_percent: got 101; expected 0 to 100"),
+    (lambda: Store.memory().set_switch("ü"), "switch: got"),
+    (lambda: Store.memory().set_override("/x", 1, 2, max_requests=0), "^max_requests must be at least 1$"),
+    (lambda: Store.memory().set_override("/x", 1, 2, max_requests=1, expiry=0), "^expiry must be at least 1 second$"),
+    (lambda: Store.memory().set_override("/x", 1, max_requests=1, ttl=0), "^override_ttl must be at least 1 second$"),
+    (lambda: Store.memory().get_override("", 1, 2), "override: got endpoint of 0 bytes"),
+    (lambda: Charge("c", "1/s", "k", project=1), "overrides: expected endpoint and organisation"),
+    (lambda: Charge("c", "1/s", ""), "key: got"),
+    (lambda: HttpOptions(legacy="old"), 'legacy: got "old"; expected "RateLimit" or "X-RateLimit"'),  # type: ignore[arg-type]
+    (lambda: HttpOptions(outage_retry_after=-1), "outage_retry_after: got -1"),
+    (lambda: Request(peer="nowhere"), 'peer: got "nowhere"; expected an IP address'),
+    (lambda: ManualClock(-1), "seconds: got -1"),
+    (lambda: Policies(mode="?"), 'mode: got "\\?"'),  # type: ignore[arg-type]
+    (lambda: Policies(hash_secret=b""), "hash_secret: "),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_values_are_told(number: int) -> None:
+    call, words = WRONG[number]
+    with pytest.raises(ValueError, match=words) as raised:
+        call()
+    assert "geheim" not in str(raised.value), "a password"
+
+
+TYPES: list[Callable[[], Any]] = [
+    lambda: Rule("r", 5),  # type: ignore[arg-type]
+    lambda: Rule("r", "1/s", key=5),  # type: ignore[arg-type]
+    lambda: Limiter(None, 5),  # type: ignore[arg-type]
+    lambda: Limiter(None, ["r"]),  # type: ignore[list-item]
+    lambda: Limiter("memory", Rule("r", "1/s")),  # type: ignore[arg-type]
+    lambda: Limiter(None, Rule("r", "1/s")).check(),
+    lambda: Limiter(None, Rule("r", "1/s")).check("a", organisation=1.5),  # type: ignore[arg-type]
+    lambda: Store.memory().check("x"),  # type: ignore[arg-type]
+    lambda: Request(headers=[("a", 5)]),  # type: ignore[list-item]
+    lambda: Request(identity={"org": []}),  # type: ignore[dict-item]
+    lambda: Policies(key_functions={"r": 5}),  # type: ignore[dict-item]
+    lambda: Decision(),
+    lambda: Verdict(),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TYPES)))
+def test_wrong_types_are_told(number: int) -> None:
+    with pytest.raises(TypeError):
+        TYPES[number]()
+
+
+def test_numbers_that_no_machine_has_are_told() -> None:
+    limiter = Limiter(None, Rule("r", "1/s"))
+    for cost in (2**63, 2**64, -(2**70)):
+        with pytest.raises((ValueError, OverflowError)):
+            limiter.check("a", cost=cost)
+    with pytest.raises(UnicodeEncodeError):
+        limiter.check("\ud800")
+
+
+def test_answers_are_frozen() -> None:
+    decision = Limiter(None, Rule("r", "1/s")).check("a")
+    for thing, name in [(decision, "allowed"), (decision.verdicts[0], "remaining"), (decision, "other")]:
+        with pytest.raises(AttributeError):
+            setattr(thing, name, 1)
+
+
+def test_values_are_compared_by_what_they_say() -> None:
+    assert Quota("60/60s") == Quota("60/min") and hash(Quota("60/60s")) == hash(Quota("60/min"))
+    assert Quota("60/60s") != Quota("61/60s") and Quota("1/s") != "1/s"
+    assert HttpOptions() == HttpOptions(standard="11") and len({HttpOptions(), HttpOptions()}) == 1
+    assert repr(Quota("10/s burst 20")) == "Quota('10/s burst 20')"
+
+
+def test_errors_have_a_family() -> None:
+    from ratekeeper import PolicyError, RatekeeperError
+
+    assert issubclass(StoreError, RatekeeperError) and not issubclass(StoreError, ValueError)
+    assert issubclass(PolicyError, RatekeeperError) and issubclass(PolicyError, ValueError)
+
+
+def test_nothing_keeps_what_a_decision_was_about() -> None:
+    class Key(str):
+        pass
+
+    limiter = Limiter(None, Rule("r", "1/s", key=lambda request: str(request)))
+    request = Key("a")
+    gone = weakref.ref(request)
+    decision = limiter.check(request)
+    del request
+    gc.collect()
+    assert gone() is None and decision.allowed
+
+
+def test_circles_of_limiters_and_key_functions_are_collected() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.limiter = Limiter(None, Rule("r", "1/s", key=self.key))
+            self.request = Request(context=self)
+
+        def key(self, request: Any) -> str:
+            return str(request)
+
+    owner = Owner()
+    assert owner.limiter.check("a")
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None

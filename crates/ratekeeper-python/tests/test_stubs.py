@@ -1,0 +1,77 @@
+"""The stubs say what the binary has: every class, every member, every parameter, in its order."""
+
+from __future__ import annotations
+
+import ast
+import importlib.resources
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+import ratekeeper
+from ratekeeper import _native
+
+STUB = ast.parse((importlib.resources.files("ratekeeper") / "_native.pyi").read_text())
+CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+EXCEPTIONS = {"RatekeeperError", "StoreError", "PolicyError"}
+# What Python gives every class.
+EVERYWHERE = set(dir(object)) | {"__module__", "__getstate__"}
+COMPARED = {"__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__str__", "__repr__", "__init__"}
+
+
+def parameters(node: ast.FunctionDef) -> list[str]:
+    arguments = node.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def methods() -> Iterator[tuple[str, str]]:
+    for name, node in CLASSES.items():
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef):
+                yield name, member.name
+
+
+def test_the_module_has_what_the_stub_says_and_no_more() -> None:
+    said = set(CLASSES) | set(FUNCTIONS) | {"EXPOSE_HEADERS", "__version__"}
+    found = {name for name in dir(_native) if not name.startswith("__") or name == "__version__"}
+    assert found == said
+
+
+def test_the_package_offers_all_of_it() -> None:
+    assert set(CLASSES) | set(FUNCTIONS) | {"RateLimitResult", "EXPOSE_HEADERS", "__version__"} == set(ratekeeper.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(set(CLASSES) - EXCEPTIONS))
+def test_classes_have_what_the_stub_says_and_no_more(name: str) -> None:
+    said = {member.name for member in CLASSES[name].body if isinstance(member, ast.FunctionDef)}
+    found = {member for member in vars(getattr(_native, name)) if member not in EVERYWHERE | COMPARED}
+    assert found | (said & EVERYWHERE) == said
+    assert getattr(_native, name).__module__ == "ratekeeper"
+    assert (getattr(_native, name).__doc__ or "").strip(), "a docstring"
+
+
+@pytest.mark.parametrize(("class_name", "name"), sorted(methods()))
+def test_parameters_are_those_of_the_stub(class_name: str, name: str) -> None:
+    (node,) = (
+        member for member in CLASSES[class_name].body if isinstance(member, ast.FunctionDef) and member.name == name
+    )
+    found = inspect.getattr_static(getattr(_native, class_name), name)
+    decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+    assert ("property" in decorators) == inspect.isgetsetdescriptor(found), "a property"
+    assert ("staticmethod" in decorators) == isinstance(found, staticmethod)
+    if "property" in decorators or name in ("__eq__", "__hash__", "__bool__"):
+        return
+    target = getattr(_native, class_name) if name == "__new__" else getattr(getattr(_native, class_name), name)
+    signature = inspect.signature(target)
+    assert [parameter for parameter in signature.parameters if parameter != "self"] == parameters(node)
+
+
+@pytest.mark.parametrize("class_name", sorted(set(CLASSES) - EXCEPTIONS))
+def test_every_awaited_form_takes_what_the_plain_one_takes(class_name: str) -> None:
+    members = {member.name: member for member in CLASSES[class_name].body if isinstance(member, ast.FunctionDef)}
+    for name, node in members.items():
+        if f"a{name}" in members:
+            assert parameters(node) == parameters(members[f"a{name}"]), name
