@@ -19,6 +19,8 @@ pub(crate) enum Command {
     /// Works with policies: limits in files
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Serves decisions over HTTP, until it is told to stop
+    Serve(Box<crate::commands::serve::ServeOptions>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,3 +2,4 @@
 
 pub(crate) mod demo;
 pub(crate) mod policy;
+pub(crate) mod serve;

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => commands::demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Policy(PolicyCommand::Check(options)) => commands::policy::check(&options),
+        Command::Serve(options) => commands::serve::run(*options),
     };
     match result {
         Ok(status) => status,
