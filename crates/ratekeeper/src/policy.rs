@@ -39,6 +39,7 @@ mod document;
 mod expression;
 mod hold;
 mod limiter;
+mod matched;
 mod penalty;
 mod problem;
 mod request;
@@ -59,6 +60,7 @@ pub use expression::{
 };
 pub use hold::{Admission, Hold};
 pub use limiter::{Begun, Matched, PolicyLimiter, ServiceLimiter};
+pub use matched::MatchedRule;
 pub use problem::{PROBLEMS_MAX, Problem, Problems};
 pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar};
 pub use spec::{

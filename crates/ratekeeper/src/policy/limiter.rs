@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled};
+use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Reservation, Settled};
 
 use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
@@ -88,6 +88,28 @@ impl PolicyLimiter {
         Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.entry(name)? })
     }
 
+    /// The limits of a service that is known already: for names that come from
+    /// requests, which must not make services up.
+    #[must_use]
+    pub fn known_service(&self, name: &str) -> Option<ServiceLimiter> {
+        Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.find(name)? })
+    }
+
+    /// The limits of the service that has a policy, if exactly one has.
+    #[must_use]
+    pub fn only_service(&self) -> Option<ServiceLimiter> {
+        Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.only()? })
+    }
+
+    /// Makes a reservation's charge the `actual` amount, or with `None` undoes it,
+    /// whichever service it was made for; see [`ServiceLimiter::settle`].
+    ///
+    /// # Errors
+    /// If the amount is beyond 10^9, or the store could not answer.
+    pub async fn settle(&self, id: &str, actual: Option<u64>) -> Result<Settled, StoreError> {
+        self.engine.settle(id, actual).await
+    }
+
     /// Judges one unit of a service for a key that the program made itself: the
     /// entry for exactly this key in `custom` holds, or else the general limit.
     ///
@@ -133,9 +155,9 @@ pub struct ServiceLimiter {
 /// given back when its response has been sent.
 #[derive(Clone, Debug)]
 pub struct Matched {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     /// `None` if there is no policy.
-    applied: Option<Applied<Arc<Policy>>>,
+    pub(super) applied: Option<Applied<Arc<Policy>>>,
 }
 
 /// How far a request got without I/O.
@@ -281,7 +303,29 @@ impl ServiceLimiter {
     /// As [`ServiceLimiter::check`]; also if the id or `hold` is out of bounds,
     /// or the id was used for another request.
     pub async fn reserve(&self, ask: &Ask<'_>, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        let reservation = estimated(ask.units(), id, hold)?;
+        self.reserve_as(ask, &estimated(ask.units(), id, hold)?).await
+    }
+
+    /// Judges a request and charges it once, however often it is sent within `keep`
+    /// under the same id.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::check`]; also if the id or `keep` is out of bounds, or
+    /// the id was used for another request.
+    pub async fn check_once(
+        &self,
+        ask: &Ask<'_>,
+        id: &str,
+        keep: Duration,
+    ) -> Result<Decision, InvalidInput> {
+        self.reserve_as(ask, &Reservation::once(id, keep)?).await
+    }
+
+    async fn reserve_as(
+        &self,
+        ask: &Ask<'_>,
+        reservation: &Reservation<'_>,
+    ) -> Result<Decision, InvalidInput> {
         let matched = self.matched(ask);
         let Some(applied) = &matched.applied else { return Ok(self.engine.unlimited()) };
         if let Some(denied) = self.engine.penalised(applied)? {
@@ -292,7 +336,7 @@ impl ServiceLimiter {
         if let Some(denied) = self.engine.found_penalised(applied).await? {
             return Ok(denied);
         }
-        let decision = self.engine.reserve(&applied.told(), &reservation).await?;
+        let decision = self.engine.reserve(&applied.told(), reservation).await?;
         self.engine.followed_up(applied, decision, Denials::Count).await
     }
 
