@@ -45,7 +45,7 @@ Exit status: 0 allowed, 1 denied, 2 could not decide.
 
 Examples:
   ratekeeper check user:42 100/60s
-  ratekeeper check user:42 10/s 1000/h --and ip:192.0.2.7 20/s --store redis://127.0.0.1:6379
+  ratekeeper check user:42 second=10/s hour=1000/h --and ip:192.0.2.7 20/s --cost 3
   ratekeeper check --policy policy.toml --path /search --claim user=ann --peek";
 
 #[derive(Debug, Args)]
@@ -54,12 +54,13 @@ pub(crate) struct CheckOptions {
     #[arg(value_name = "KEY", required_unless_present = "policy")]
     pub(crate) key: Option<String>,
 
-    /// How much in how long: 100/60s, '10/s burst 20', '{rps=20, rpm=1000}'
-    #[arg(value_name = "QUOTA", required_unless_present = "policy", conflicts_with = "policy")]
+    /// How much in how long: 100/60s, '10/s burst 20', '{rps=20, rpm=1000}'; NAME=QUOTA tells
+    /// several of one key apart
+    #[arg(value_name = "QUOTA", required_unless_present = "policy")]
     pub(crate) quotas: Vec<String>,
 
     /// Another key and its quota, in the same decision: all are charged, or none
-    #[arg(long, value_names = ["KEY", "QUOTA"], num_args = 2, action = clap::ArgAction::Append, conflicts_with = "policy")]
+    #[arg(long, value_names = ["KEY", "QUOTA"], num_args = 2, action = clap::ArgAction::Append)]
     pub(crate) and: Vec<String>,
 
     /// How many units to ask for; rules of a policy that say themselves what a request costs do not care

@@ -27,6 +27,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// As it stands where an error says what would be right.
+const EXAMPLE: &str = "user:password";
+
 /// A text in which no URL has a user or a password. Whatever is printed about what
 /// somebody typed goes through here: it may end up in the log of a build.
 pub(crate) fn without_secrets(text: &str) -> String {
@@ -39,7 +42,10 @@ pub(crate) fn without_secrets(text: &str) -> String {
         let (url, behind) = after.split_at(end);
         shown.push_str(before);
         // The last one: a password that should have been escaped is a password, too.
-        let url = url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, host)| format!("***@{host}"));
+        let url = match url.rsplit_once('@') {
+            Some((user, host)) if user != EXAMPLE => format!("***@{host}"),
+            _ => url.to_owned(),
+        };
         shown.push_str(&without_pass(&url));
         rest = behind;
     }
@@ -69,6 +75,7 @@ mod tests {
             ("got 'redis://ann:s3cret@host' and more", "got 'redis://***@host' and more"),
             ("redis://:s3/cr@et@host x://a:b@c", "redis://***@host x://***@c"),
             ("redis+unix:///run/s?user=u&pass=s3cret&db=1", "redis+unix:///run/s?user=u&pass=***&db=1"),
+            ("such as redis://user:password@host", "such as redis://user:password@host"),
             ("://", "://"),
         ];
         for (text, expected) in cases {

@@ -43,6 +43,10 @@ async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
             let opened = open(options, None).await?;
             quotas::decide(&opened, &quotas, options).await?
         }
+        Some(_) if !options.quotas.is_empty() || !options.and.is_empty() => {
+            return Err(Failure::new("got quotas and --policy; expected one of them")
+                .hint("a policy has quotas of its own: `ratekeeper check --policy FILE --claim user=ann`"));
+        }
         Some(path) => {
             let by = ByPolicy::read(path, options)?;
             let opened = open(options, by.store()).await?;

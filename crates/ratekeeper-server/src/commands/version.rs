@@ -29,7 +29,7 @@ pub(crate) fn run(options: &VersionOptions) -> anyhow::Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         stores: &["memory", "redis"],
-        policies: &["toml", "yaml", "json"],
+        policies: &["toml", "yaml", "json", "mongodb"],
         script: Script { sha1: digest(), format: format_written() },
     };
     let mut out = std::io::stdout().lock();

@@ -1,9 +1,10 @@
 //! A decision, for people and for programs.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use ratekeeper::{Decision, Enforcement, Verdict, Wait};
+use ratekeeper::{Decision, Enforcement, Origin, Verdict};
 use serde::Serialize;
 
 /// A sentence, and where there are several a line for each quota.
@@ -31,47 +32,48 @@ pub(super) fn text(decision: &Decision) -> io::Result<()> {
     out.flush()
 }
 
+/// As the HTTP API tells it: times in whole microseconds, `null` is never.
 #[derive(Serialize)]
-struct JsonDecision<'d> {
+struct JsonDecision {
     allowed: bool,
+    origin: &'static str,
+    at_us: u64,
+    retry_after_us: Option<u64>,
+    proceed_after_us: u64,
     explanation: String,
-    /// Seconds until the same check passes; `null` if never, 0 if it did.
-    retry_after: Option<f64>,
-    proceed_after: f64,
-    quotas: Vec<JsonVerdict<'d>>,
+    limits: Vec<JsonLimit>,
 }
 
 #[derive(Serialize)]
-struct JsonVerdict<'d> {
-    name: &'d str,
+struct JsonLimit {
+    name: &'static str,
     quota: String,
     level: &'static str,
     enforced: bool,
-    admitted: bool,
     cost: u32,
-    limit: u32,
     remaining: u32,
-    reset_after: f64,
-    retry_after: Option<f64>,
+    reset_after_us: u64,
+    retry_after_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
 }
 
-fn seconds(wait: Wait) -> Option<f64> {
-    wait.duration().map(|duration| duration.as_secs_f64())
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl From<&Verdict> for JsonVerdict<'static> {
+impl From<&Verdict> for JsonLimit {
     fn from(verdict: &Verdict) -> Self {
         Self {
             name: verdict.name().label(),
             quota: verdict.quota().to_string(),
             level: verdict.level().as_str(),
             enforced: verdict.enforcement() == Enforcement::Enforce,
-            admitted: verdict.is_admitted(),
             cost: verdict.cost(),
-            limit: verdict.quota().limit(),
             remaining: verdict.remaining(),
-            reset_after: verdict.reset_after().as_secs_f64(),
-            retry_after: seconds(verdict.retry_after()),
+            reset_after_us: micros(verdict.reset_after()),
+            retry_after_us: verdict.retry_after().as_micros(),
+            receipt: verdict.receipt().map(|receipt| format!("{}.{}", receipt.at, receipt.detail)),
         }
     }
 }
@@ -79,10 +81,17 @@ impl From<&Verdict> for JsonVerdict<'static> {
 pub(super) fn json(decision: &Decision) -> io::Result<()> {
     let told = JsonDecision {
         allowed: decision.is_allowed(),
+        origin: match decision.origin() {
+            Origin::Store => "store",
+            Origin::Repeat => "repeat",
+            Origin::Outage => "outage",
+            Origin::Unlimited => "unlimited",
+        },
+        at_us: decision.at().as_micros(),
+        retry_after_us: decision.retry_after().as_micros(),
+        proceed_after_us: micros(decision.proceed_after()),
         explanation: decision.explain(),
-        retry_after: seconds(decision.retry_after()),
-        proceed_after: decision.proceed_after().as_secs_f64(),
-        quotas: decision.verdicts().iter().map(Into::into).collect(),
+        limits: decision.verdicts().iter().map(Into::into).collect(),
     };
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &told)?;

@@ -76,7 +76,7 @@ fn client(address: &Address) -> Result<Client, RedisError> {
 
 fn silent(server: &str, timeout: Duration) -> Finding {
     Finding::error("connection", format!("{server} did not answer within {timeout:?}")).fix(
-        "look for a firewall, and whether the port is right: a TLS port (rediss://) is silent to redis://",
+        "look for a firewall; rediss:// is for a TLS port and redis:// for a plain one, the wrong one is silent",
     )
 }
 
