@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ratekeeper_server::serve::{self, Settings};
+use ratekeeper_server::serve::{self, Secret, Settings};
 
 /// What can be said on the command line; the environment and a file can say it too.
 #[derive(Debug, Args)]
@@ -32,6 +32,14 @@ pub(crate) struct ServeOptions {
     /// Where counters live [default: memory], such as redis://127.0.0.1:6379
     #[arg(long, value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
     store: Option<String>,
+
+    /// Who signs the certificate of the store's server, in PEM
+    #[arg(long, value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
+    store_ca: Option<PathBuf>,
+
+    /// How many servers share the limits: each has that part of them while the store is away [default: 1]
+    #[arg(long, value_name = "N", env = "RATEKEEPER_INSTANCES")]
+    instances: Option<u32>,
 
     /// The certificate for TLS on every listener, in PEM, with its chain
     #[arg(long, value_name = "FILE", env = "RATEKEEPER_TLS_CERT")]
@@ -65,7 +73,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "N", env = "RATEKEEPER_CONNECTIONS_MAX")]
     connections_max: Option<usize>,
 
-    /// Seconds that requests under way have when it is told to stop [default: 10]
+    /// Seconds that everything is served as before when it is told to stop, while /readyz says so [default: 0]
+    #[arg(long, value_name = "SECONDS", env = "RATEKEEPER_DRAIN_SECONDS")]
+    drain_seconds: Option<u64>,
+
+    /// Seconds that requests under way have after that [default: 10]
     #[arg(long, value_name = "SECONDS", env = "RATEKEEPER_SHUTDOWN_SECONDS")]
     shutdown_seconds: Option<u64>,
 
@@ -80,8 +92,10 @@ pub(crate) fn run(options: ServeOptions) -> anyhow::Result<ExitCode> {
         http: options.http,
         grpc: options.grpc,
         resp: options.resp,
-        policy: options.policy,
-        store: options.store,
+        policy: options.policy.map(Secret),
+        store: options.store.map(Secret),
+        store_ca: options.store_ca,
+        instances: options.instances,
         tls_cert: options.tls_cert,
         tls_key: options.tls_key,
         admin_token_file: options.admin_token_file,
@@ -90,8 +104,9 @@ pub(crate) fn run(options: ServeOptions) -> anyhow::Result<ExitCode> {
         log_format: options.log_format,
         threads: options.threads,
         connections_max: options.connections_max,
+        drain_seconds: options.drain_seconds,
         shutdown_seconds: options.shutdown_seconds,
-        otlp: options.otlp,
+        otlp: options.otlp.map(Secret),
     };
     serve::run(said, file.as_deref())?;
     Ok(ExitCode::SUCCESS)

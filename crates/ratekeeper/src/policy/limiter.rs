@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Reservation, Settled};
+use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled};
 
 use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
@@ -303,41 +303,9 @@ impl ServiceLimiter {
     /// As [`ServiceLimiter::check`]; also if the id or `hold` is out of bounds,
     /// or the id was used for another request.
     pub async fn reserve(&self, ask: &Ask<'_>, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        self.reserve_as(ask, &estimated(ask.units(), id, hold)?).await
-    }
-
-    /// Judges a request and charges it once, however often it is sent within `keep`
-    /// under the same id.
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`]; also if the id or `keep` is out of bounds, or
-    /// the id was used for another request.
-    pub async fn check_once(
-        &self,
-        ask: &Ask<'_>,
-        id: &str,
-        keep: Duration,
-    ) -> Result<Decision, InvalidInput> {
-        self.reserve_as(ask, &Reservation::once(id, keep)?).await
-    }
-
-    async fn reserve_as(
-        &self,
-        ask: &Ask<'_>,
-        reservation: &Reservation<'_>,
-    ) -> Result<Decision, InvalidInput> {
+        let reservation = estimated(ask.units(), id, hold)?;
         let matched = self.matched(ask);
-        let Some(applied) = &matched.applied else { return Ok(self.engine.unlimited()) };
-        if let Some(denied) = self.engine.penalised(applied)? {
-            return Ok(denied);
-        }
-        // Asked before, and not in the same check: whoever sends the same id again
-        // must not be told of a penalty that has ended.
-        if let Some(denied) = self.engine.found_penalised(applied).await? {
-            return Ok(denied);
-        }
-        let decision = self.engine.reserve(&applied.told(), reservation).await?;
-        self.engine.followed_up(applied, decision, Denials::Count).await
+        matched.reserve_as(&reservation).await
     }
 
     /// Makes a reservation's charge the `actual` amount, in the rules that do
@@ -374,12 +342,8 @@ impl ServiceLimiter {
     /// # Errors
     /// If the store could not answer.
     pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
-        match &self.matched(ask).applied {
-            Some(applied) => {
-                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
-            }
-            None => Ok(0),
-        }
+        let matched = self.matched(ask);
+        matched.reset().await
     }
 }
 

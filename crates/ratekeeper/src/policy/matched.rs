@@ -1,9 +1,16 @@
 //! What a request has met, for whoever counts, shows or refunds it.
 
-use ratekeeper_core::{Charges, Decision, DecisionParts, InvalidInput, Level, Name, Quota, VerdictParts};
+use std::time::Duration;
+
+use ratekeeper_core::{
+    Charges, Decision, DecisionParts, InvalidInput, Level, Name, Quota, Reservation, VerdictParts,
+};
 
 use super::limiter::Matched;
+use super::penalty::Denials;
 use crate::engine::Demand;
+use crate::limiter::estimated;
+use crate::store::StoreError;
 
 /// A rule that applies to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +49,52 @@ impl Matched {
                 *decision = self.engine.unlimited();
                 Some(Ok(()))
             }
+        }
+    }
+
+    /// Judges the request and charges it once, however often it is sent within `keep`
+    /// under the same id.
+    ///
+    /// # Errors
+    /// As [`Matched::check`]; also if the id or `keep` is out of bounds, or the id was
+    /// used for another request.
+    pub async fn check_once(&self, id: &str, keep: Duration) -> Result<Decision, InvalidInput> {
+        self.reserve_as(&Reservation::once(id, keep)?).await
+    }
+
+    /// [`ServiceLimiter::reserve`](super::ServiceLimiter::reserve) for a request that has
+    /// been looked at; `estimate` is the cost that was asked for.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reserve(&self, estimate: u64, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
+        self.reserve_as(&estimated(estimate, id, hold)?).await
+    }
+
+    pub(super) async fn reserve_as(&self, reservation: &Reservation<'_>) -> Result<Decision, InvalidInput> {
+        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
+        if let Some(denied) = self.engine.penalised(applied)? {
+            return Ok(denied);
+        }
+        // Asked before, and not in the same check: whoever sends the same id again
+        // must not be told of a penalty that has ended.
+        if let Some(denied) = self.engine.found_penalised(applied).await? {
+            return Ok(denied);
+        }
+        let decision = self.engine.reserve(&applied.told(), reservation).await?;
+        self.engine.followed_up(applied, decision, Denials::Count).await
+    }
+
+    /// Forgets the counters of the request, and its penalties; says how many there were.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn reset(&self) -> Result<usize, StoreError> {
+        match &self.applied {
+            Some(applied) => {
+                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
+            }
+            None => Ok(0),
         }
     }
 
