@@ -35,7 +35,7 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     pub(super) fn read(&self, ends: &[f64; BUCKETS]) -> (f64, Vec<(f64, u64)>) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = ends.iter().zip(&self.counts).map(|(end, count)| (*end, read(count)));
-        let buckets = counts.chain([(f64::MAX, read(&self.beyond))]).collect();
+        let buckets = counts.chain([(f64::INFINITY, read(&self.beyond))]).collect();
         (read(&self.sum) as f64 / SUM_SCALE, buckets)
     }
 }

@@ -1,0 +1,6 @@
+//! The server over real sockets, in this process and as the binary.
+
+mod calls;
+mod client;
+mod rig;
+mod vectors;
