@@ -22,9 +22,8 @@ pub(super) fn text(decision: &Decision) -> io::Result<()> {
             write!(out, "  {name}: {left} of {capacity} left {dim}({}){dim:#}", verdict.quota())?;
             match (verdict.is_admitted(), verdict.enforcement()) {
                 (true, _) => writeln!(out)?,
-                (false, Enforcement::Enforce) => {
-                    writeln!(out, ", denies: passes in {}", verdict.retry_after())?
-                }
+                (false, _) if verdict.retry_after().is_never() => writeln!(out, ", which never suffices")?,
+                (false, Enforcement::Enforce) => writeln!(out, ", enough in {}", verdict.retry_after())?,
                 (false, Enforcement::Shadow) => writeln!(out, ", would deny, but only watches")?,
             }
         }
