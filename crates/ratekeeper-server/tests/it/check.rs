@@ -8,6 +8,7 @@ use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::served::Served;
 use crate::{assert_printed, command, ratekeeper, text};
 
 const POLICY: &str = "\
@@ -131,6 +132,26 @@ fn keys_do_not_meet_counters_of_others() {
         json(&check(&["/search:7:42", "5/min fixed_window", "--store", &server.url(), "--format", "json"]));
     assert_eq!((&told["limits"][0]["remaining"], status), (&4.into(), 0), "{told}");
     assert_eq!(server.cli(&["GET", "ratelimit:/search:7:42"]), "5");
+}
+
+#[test]
+fn the_http_api_counts_on_the_same_counters_and_answers_alike() {
+    let store = Server::start(Flavour::Redis62);
+    let mut serve = command();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--store", &store.url()]);
+    let served = Served::start(&mut serve);
+    let body = r#"{"charges": [{"key": "user:42", "quota": "5/h fixed_window"}, {"key": "user:42", "name": "hour", "quota": "9/h"}]}"#;
+    let (status, told) = served.ask("POST", "/v1/limit", body);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((status, &told["limits"][0]["remaining"]), (200, &4.into()), "{told}");
+    let arguments = ["user:42", "5/h fixed_window", "hour=9/h", "--store", &store.url(), "--format", "json"];
+    let (mut ours, status) = json(&check(&arguments));
+    assert_eq!((status, &ours["limits"][0]["remaining"]), (0, &3.into()), "{ours}");
+    assert_eq!(ours["limits"][1]["remaining"], 7, "{ours}");
+    // The command explains itself without being asked to.
+    assert!(ours.as_object_mut().expect("an object").remove("explanation").is_some());
+    let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!((names(&ours), names(&ours["limits"][0])), (names(&told), names(&told["limits"][0])));
 }
 
 #[test]

@@ -3,10 +3,12 @@
 mod check;
 mod cli;
 mod demo;
+mod deploy;
 mod doctor;
 mod examples;
 mod help;
 mod policy;
+mod served;
 
 use std::process::{Command, Output};
 
