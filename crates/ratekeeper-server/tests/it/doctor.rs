@@ -1,6 +1,5 @@
 //! `ratekeeper doctor`, in front of servers that are well and servers that are not.
 
-use std::fmt::Write;
 use std::process::Output;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -42,13 +41,12 @@ impl Report {
 
     /// A line for each finding that is not good.
     fn amiss(&self) -> String {
-        let mut lines = String::new();
-        for finding in self.findings().iter().filter(|finding| finding["severity"] != "ok") {
+        let amiss = self.findings().iter().filter(|finding| finding["severity"] != "ok");
+        let line = |finding: &Value| {
             let part = |name: &str| finding[name].as_str().unwrap_or("-").to_owned();
-            writeln!(lines, "{} {}: {} ({})", part("severity"), part("check"), part("found"), part("fix"))
-                .unwrap();
-        }
-        lines
+            format!("{} {}: {} ({})\n", part("severity"), part("check"), part("found"), part("fix"))
+        };
+        amiss.map(line).collect()
     }
 
     #[track_caller]
