@@ -2,5 +2,7 @@
 
 mod calls;
 mod client;
+mod hostile;
+mod openapi;
 mod rig;
 mod vectors;
