@@ -251,6 +251,7 @@ fn a_replica_is_no_place_for_counters() {
         let report = look(&replica);
         report.is("role", "error", "a replica", &format!("connect to its primary, 127.0.0.1:{port}"));
         report.is("decision", "error", "READONLY", "connect to the primary");
+        report.is("access", "note", "not known of +hset +setrange +rpush", "run doctor again");
         assert_eq!(report.status, Some(1), "{flavour}");
         look(&primary).is("role", "ok", "primary, replicas: 1", "");
     }

@@ -72,36 +72,63 @@ enum Access {
     NoKey,
 }
 
+/// What a user was found to lack, and what could not be found out.
+#[derive(Debug, Default)]
+struct Lacking {
+    commands: Vec<String>,
+    operators: Vec<String>,
+    patterns: Vec<String>,
+    untried: Vec<String>,
+}
+
 pub(super) async fn look(connection: &mut MultiplexedConnection, address: &Address) -> Vec<Finding> {
-    let key = format!("rk:doctor:{:016x}", fastrand::u64(..));
     let user = user(address);
-    let mut findings = Vec::new();
-    let (mut commands, mut operators) = (Vec::new(), Vec::new());
-    let mut has_text = false;
-    // Operators' first, because the key is deleted at the end of the others.
+    match try_all(connection).await {
+        Ok(lacking) => findings(&user, &lacking),
+        // Whoever was not answered knows nothing, least of all that all is well.
+        Err(error) => vec![
+            Finding::error("access", format!("the server stopped answering: {error}"))
+                .fix("look at its log, its SLOWLOG and the network, and run doctor again"),
+        ],
+    }
+}
+
+async fn try_all(connection: &mut MultiplexedConnection) -> Result<Lacking, RedisError> {
+    let key = format!("rk:doctor:{:016x}", fastrand::u64(..));
+    let (mut lacking, mut has_text) = (Lacking::default(), false);
+    // Operators' after the first, because the key is deleted at the end of the others.
     let (first, rest) = NEEDED.split_at(1);
     let all = first.iter().map(|probe| (probe, true));
     let all =
         all.chain(OPERATORS.iter().map(|probe| (probe, false))).chain(rest.iter().map(|probe| (probe, true)));
     for (&(name, words), is_needed) in all {
         if CREATING.contains(&name) && !has_text {
+            lacking.untried.push(format!("+{name}"));
             continue;
         }
         let answer = command(words, &key).query_async::<Value>(connection).await;
         has_text |= name == "set" && answer.is_ok();
-        if access(&answer) == Access::NoCommand {
-            if is_needed { &mut commands } else { &mut operators }.push(format!("+{name}"));
+        if access(answer)? == Access::NoCommand {
+            let list = if is_needed { &mut lacking.commands } else { &mut lacking.operators };
+            list.push(format!("+{name}"));
         }
     }
-    let mut patterns = Vec::new();
     for (pattern, key) in PATTERNS {
         let answer = redis::cmd("EXISTS").arg(key).query_async::<Value>(connection).await;
-        if access(&answer) == Access::NoKey {
-            patterns.push(pattern.to_owned());
+        if access(answer)? == Access::NoKey {
+            lacking.patterns.push(pattern.to_owned());
         }
     }
-    findings.extend(missing(&user, &commands, &patterns));
-    if findings.is_empty() {
+    Ok(lacking)
+}
+
+fn findings(user: &str, lacking: &Lacking) -> Vec<Finding> {
+    let Lacking { commands, operators, patterns, untried } = lacking;
+    let mut findings: Vec<Finding> = missing(user, commands, patterns).into_iter().collect();
+    if !untried.is_empty() {
+        let found = format!("not known of {}: nothing could be written to try them on", untried.join(" "));
+        findings.push(Finding::new("access", Severity::Note, found).fix("fix the rest and run doctor again"));
+    } else if findings.is_empty() {
         findings.push(Finding::ok("access", format!("user {user} may do all that decisions take")));
     }
     if !operators.is_empty() {
@@ -144,17 +171,16 @@ fn command(words: &[&str], key: &str) -> Cmd {
     command
 }
 
-fn access(answer: &Result<Value, RedisError>) -> Access {
+/// Any answer but a refusal grants; no answer is an error.
+fn access(answer: Result<Value, RedisError>) -> Result<Access, RedisError> {
     match answer {
         Err(error) if error.code() == Some("NOPERM") => {
             // All versions say `to access` of keys and `to run` of commands.
-            if error.detail().unwrap_or_default().contains("access") {
-                Access::NoKey
-            } else {
-                Access::NoCommand
-            }
+            let is_key = error.detail().unwrap_or_default().contains("access");
+            Ok(if is_key { Access::NoKey } else { Access::NoCommand })
         }
-        _ => Access::Granted,
+        Err(error) if error.is_io_error() || error.is_connection_dropped() => Err(error),
+        _ => Ok(Access::Granted),
     }
 }
 
@@ -171,6 +197,13 @@ mod tests {
         let mut words: Vec<String> = words.map(str::to_owned).collect();
         words.sort();
         words
+    }
+
+    #[test]
+    fn no_answer_is_never_a_permission() {
+        let timeout = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        assert!(access(Err(timeout.into())).is_err());
+        assert_eq!(access(Ok(Value::Nil)).unwrap(), Access::Granted);
     }
 
     #[test]
