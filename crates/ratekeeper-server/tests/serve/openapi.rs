@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use ratekeeper_server::serve::metrics::Endpoint;
 use serde_json::{Value as Json, json};
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{OpenApi, RefOr, Response, Schema};
 
 use crate::client::{Client, Reply};
 use crate::rig::Setup;
@@ -31,10 +33,24 @@ fn all_calls_are_in_it_and_no_others() {
 
 #[test]
 fn it_is_an_openapi_document() {
-    let typed: utoipa::openapi::OpenApi = serde_json::from_value(document()).unwrap();
-    assert!(!typed.paths.paths.is_empty());
-    // What is referred to is there.
     let document = document();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        let typed = serde_json::from_value::<RefOr<Schema>>(schema.clone());
+        typed.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let typed = serde_json::from_value::<Response>(response.clone());
+                typed.unwrap_or_else(|error| panic!("{method} {path} {status}: {error}"));
+            }
+            let typed = serde_json::from_value::<Operation>(operation.clone());
+            typed.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        }
+    }
+    let typed: OpenApi = serde_json::from_value(document.clone()).unwrap();
+    assert_eq!(typed.paths.paths.len(), Endpoint::ALL.len() - 1);
+    // What is referred to is there.
     let text = document.to_string();
     let mut references = text.match_indices(r##""$ref":"#"##).map(|(at, found)| &text[at + found.len()..]);
     assert!(references.all(|rest| document.pointer(rest.split('"').next().unwrap()).is_some()));
