@@ -1,0 +1,1 @@
+//! `make bench-server`: `ratekeeper serve` against throttlecrab-server, over HTTP. (Being written.)
