@@ -94,6 +94,13 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    /// What comes until the connection is over.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.0.read_to_end(&mut rest);
+        rest
+    }
+
     /// Whether the server has closed the connection, and everything was read.
     pub(crate) fn is_over(&mut self) -> bool {
         let mut rest = Vec::new();

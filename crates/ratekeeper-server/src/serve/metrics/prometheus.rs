@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -35,21 +35,24 @@ impl Collector for Families {
             };
             let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
             for sample in &family.samples {
-                let mut series = metric.encode_family(&sample.labels)?;
-                match (&sample.value, family.kind) {
-                    (Value::Whole(value), Kind::Counter) => {
-                        series.encode_counter::<NoLabelSet, u64, u64>(value, None)?;
-                    }
-                    (Value::Whole(value), _) => {
-                        series.encode_gauge(&i64::try_from(*value).unwrap_or(i64::MAX))?
-                    }
-                    (Value::Buckets(sum, buckets), _) => {
-                        let count = buckets.iter().map(|(_, count)| count).sum();
-                        series.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)?;
-                    }
+                if sample.labels.is_empty() {
+                    encode(&mut metric, family.kind, &sample.value)?;
+                } else {
+                    encode(&mut metric.encode_family(&sample.labels)?, family.kind, &sample.value)?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+fn encode(series: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {
+    match (value, kind) {
+        (Value::Whole(value), Kind::Counter) => series.encode_counter::<NoLabelSet, u64, u64>(value, None),
+        (Value::Whole(value), _) => series.encode_gauge(&i64::try_from(*value).unwrap_or(i64::MAX)),
+        (Value::Buckets(sum, buckets), _) => {
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            series.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
+        }
     }
 }
