@@ -48,10 +48,7 @@ pub fn run(plan: Plan) -> Result<String> {
     };
     let targets = [
         target(typical.matched.median(), "three rules: finding those that apply takes at most 1 \u{b5}s"),
-        target(
-            typical.decided.median(),
-            "three rules: even the whole decision in memory takes at most 1 \u{b5}s",
-        ),
+        target(typical.decided.median(), "three rules: even the whole decision in memory takes at most 1 \u{b5}s"),
     ];
     let conditions = report::conditions(&conditions, plan);
     let mut text = format!("## Policies\n\n{conditions}- command: `make bench-policy`\n\n");
@@ -74,8 +71,9 @@ struct Row {
 
 impl Row {
     fn cells(&self) -> Vec<String> {
-        let spread =
-            |series: &Series| format!("{:.0} ({:.0} to {:.0})", series.median(), series.min(), series.max());
+        let spread = |series: &Series| {
+            format!("{:.0} ({:.0} to {:.0})", series.median(), series.min(), series.max())
+        };
         let limitador = self.limitador.as_ref().map_or_else(|| "\u{2013}".to_owned(), spread);
         let (matched, decided) = (spread(&self.matched), spread(&self.decided));
         vec![self.name.to_owned(), self.applied.clone(), matched, decided, limitador]

@@ -58,8 +58,7 @@ fn with_limits(name: &str, app: Router) -> Result<Router> {
         "ratekeeper-allows" => app.layer(ours(PLENTY, all)?),
         "ratekeeper-denies" => app.layer(ours(NOTHING, all)?),
         "governor-quiet" => {
-            let config =
-                GovernorConfigBuilder::default().per_nanosecond(1).burst_size(1_000_000_000).finish();
+            let config = GovernorConfigBuilder::default().per_nanosecond(1).burst_size(1_000_000_000).finish();
             app.layer(GovernorLayer::new(Arc::new(config.ok_or("governor's quota")?)))
         }
         "governor-allows" => {
@@ -77,9 +76,7 @@ fn with_limits(name: &str, app: Router) -> Result<Router> {
 }
 
 fn ours(quota: &str, options: HttpOptions) -> Result<RateLimitLayer> {
-    let policy = format!(
-        "service = 'bench'\n[[rules]]\nname = 'per-ip'\nkeys = 'ip:{{client.ip}}'\nquota = '{quota}'\n"
-    );
+    let policy = format!("service = 'bench'\n[[rules]]\nname = 'per-ip'\nkeys = 'ip:{{client.ip}}'\nquota = '{quota}'\n");
     let policies = Policies::builder().mode(None).build()?;
     policies.install("bench", PolicySpec::read("bench", Format::Toml, policy.as_bytes()), None)?;
     let service = PolicyLimiter::new(MemoryStore::new(), policies).service("bench")?;

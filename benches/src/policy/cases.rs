@@ -24,8 +24,7 @@ pub(super) struct Case {
 
 pub(super) fn all() -> Vec<Case> {
     let mut cases = vec![typical()];
-    let names =
-        ["1 rule by route, header key", "10 rules by route, header key", "100 rules by route, header key"];
+    let names = ["1 rule by route, header key", "10 rules by route, header key", "100 rules by route, header key"];
     cases.extend(names.into_iter().zip([1, 10, 100]).map(|(name, rules)| by_route(name, rules)));
     let names = ["1 rule by header", "10 rules by header", "100 rules by header"];
     cases.extend(names.into_iter().zip([1, 10, 100]).map(|(name, rules)| by_header(name, rules)));
@@ -106,8 +105,7 @@ fn by_route(name: &'static str, rules: usize) -> Case {
         name,
         policy: policy((0..rules).map(rule).collect()),
         requests: requests(|n| {
-            let facts =
-                RequestFacts::new("GET", "/v1/things/7").route(format!("/v1/things{}/{{id}}", n % rules));
+            let facts = RequestFacts::new("GET", "/v1/things/7").route(format!("/v1/things{}/{{id}}", n % rules));
             browser(facts).header("x-api-key", format!("key-{n}"))
         }),
         limits: Some(Box::new(move || {
@@ -135,9 +133,7 @@ fn by_header(name: &'static str, rules: usize) -> Case {
             let facts = browser(RequestFacts::new("GET", "/v1/things/7"));
             facts.header("x-tier", format!("t{}", n % rules)).header("x-api-key", format!("key-{n}"))
         }),
-        limits: Some(Box::new(move || {
-            (0..rules).map(|n| limit(&[format!("tier == 't{n}'")], "key")).collect()
-        })),
+        limits: Some(Box::new(move || (0..rules).map(|n| limit(&[format!("tier == 't{n}'")], "key")).collect())),
         values: Some(|request| {
             HashMap::from([
                 ("key".to_owned(), text_of(request, "x-api-key")),

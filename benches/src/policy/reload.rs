@@ -45,8 +45,7 @@ impl Load {
             let start = Instant::now();
             let decision = service.check_now(&Ask::request(request));
             let nanos = start.elapsed().as_nanos();
-            let right =
-                decision.is_ok_and(|decision| decision.is_allowed() && decision.verdicts().len() == 2);
+            let right = decision.is_ok_and(|decision| decision.is_allowed() && decision.verdicts().len() == 2);
             load.wrong += u64::from(!right);
             load.nanos.push(u64::try_from(nanos).unwrap_or(u64::MAX));
             if start >= end || load.nanos.len() == load.nanos.capacity() {
@@ -100,16 +99,7 @@ pub(super) fn run(plan: Plan) -> Result<String> {
     took.sort_unstable();
     let busy = busy.map_err(|_| "the other thread panicked")?;
     let median = took.get(took.len() / 2).copied().unwrap_or_default();
-    let head = [
-        "",
-        "reloads",
-        "requests",
-        "wrong answers",
-        "p50 \u{b5}s",
-        "p99 \u{b5}s",
-        "p99.9 \u{b5}s",
-        "max \u{b5}s",
-    ];
+    let head = ["", "reloads", "requests", "wrong answers", "p50 \u{b5}s", "p99 \u{b5}s", "p99.9 \u{b5}s", "max \u{b5}s"];
     let rows = [
         quiet.cells("no reloads, other core idle", 0),
         busy.cells("no reloads, other core busy", 0),
