@@ -15,6 +15,7 @@ mod listener;
 mod logs;
 pub mod metrics;
 mod openapi;
+mod otlp;
 mod settings;
 mod start;
 mod tls;
@@ -27,5 +28,6 @@ pub use http::{
 pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
 };
+pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings};
 pub use start::run;

@@ -268,6 +268,7 @@ fn write(told: &Told<'_>, into: &mut Vec<u8>) {
     let _ = serde_json::to_writer(into, told);
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "what `map_err` wants")]
 fn input(error: InvalidInput) -> Problem {
     Problem::input(&error)
 }

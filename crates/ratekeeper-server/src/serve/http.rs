@@ -19,11 +19,13 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::task::JoinHandle;
 
 use super::admin::Admin;
 use super::api::{Answer, Api, JSON, Problem};
 use super::listener::{Finishing, Protocol, Serving, Stop, Stream};
 use super::metrics::{self, Endpoint};
+use super::otlp::{Collector, Parent, Tracer};
 use super::{health, openapi};
 
 /// The longest body of a call, in bytes.
@@ -48,19 +50,29 @@ pub struct Http {
     stop: Stop,
     idle: Duration,
     body_wait: Duration,
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Http {
     /// Serves `api`, what is for operators to those that `admin` admits.
     #[must_use]
     pub fn new(api: Arc<Api>, admin: Admin, stop: Stop) -> Self {
-        Self { api, admin, stop, idle: IDLE_DEFAULT, body_wait: BODY_WAIT_DEFAULT }
+        Self { api, admin, stop, idle: IDLE_DEFAULT, body_wait: BODY_WAIT_DEFAULT, tracer: None }
     }
 
     /// How long a connection may be without a request, and how long is waited for a body.
     #[must_use]
     pub fn patience(self, idle: Duration, body_wait: Duration) -> Self {
         Self { idle, body_wait, ..self }
+    }
+
+    /// Sends traces and metrics to a collector, within a tokio runtime and until the
+    /// server finishes; what is returned is over when the last of it was sent.
+    #[must_use]
+    pub fn traced(self, collector: Collector) -> (Self, JoinHandle<()>) {
+        let tracer = Arc::new(Tracer::default());
+        let sending = collector.start(Arc::clone(&self.api), Arc::clone(&tracer), self.stop.clone());
+        (Self { tracer: Some(tracer), ..self }, sending)
     }
 
     async fn connection(
@@ -218,9 +230,15 @@ impl Connection {
     async fn answer(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
         let start = Instant::now();
         self.begun.fetch_add(1, Ordering::Relaxed);
+        let tracer = self.http.tracer.as_deref();
+        let parent = tracer.and_then(|_| Parent::of(request.headers()));
         let (endpoint, response) = self.http.call(request).await;
         self.done.fetch_add(1, Ordering::Relaxed);
-        self.http.api.metrics.answered(endpoint, response.status().as_u16(), start.elapsed());
+        let (status, took) = (response.status().as_u16(), start.elapsed());
+        self.http.api.metrics.answered(endpoint, status, took);
+        if let Some(tracer) = tracer {
+            tracer.note(parent, endpoint, status, took);
+        }
         response
     }
 

@@ -196,7 +196,7 @@ impl Stop {
         *self.0.borrow() > Stage::Serving
     }
 
-    fn finishing(&self) -> Finishing {
+    pub(super) fn finishing(&self) -> Finishing {
         Finishing(self.0.subscribe())
     }
 }

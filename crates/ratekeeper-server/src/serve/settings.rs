@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::admin::{Admin, TOKEN_VARIABLE, Token};
 use super::listener::CONNECTIONS_MAX_DEFAULT;
+use super::otlp::Collector;
 
 /// The longest settings file, in bytes.
 pub const SETTINGS_BYTES_MAX: u64 = 64 << 10;
@@ -93,7 +94,7 @@ pub struct Config {
     pub(super) connections_max: usize,
     pub(super) drain: Duration,
     pub(super) grace: Duration,
-    pub(super) otlp: Option<Secret>,
+    pub(super) otlp: Option<Collector>,
 }
 
 /// How logs are written.
@@ -196,7 +197,7 @@ impl Settings {
             )?,
             drain: seconds("drain-seconds", self.drain_seconds)?.unwrap_or_default(),
             grace: seconds("shutdown-seconds", self.shutdown_seconds)?.unwrap_or(GRACE_DEFAULT),
-            otlp: self.otlp,
+            otlp: self.otlp.map(|Secret(url)| Collector::at(&url)).transpose()?,
         })
     }
 }
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn passwords_are_not_printed() {
         let url = Some(Secret("redis://:hunter2@example.org".to_owned()));
-        let settings = Settings { store: url.clone(), policy: url.clone(), otlp: url, ..Settings::default() };
+        let settings = Settings { store: url.clone(), policy: url, ..Settings::default() };
         assert!(!format!("{settings:?}").contains("hunter2"));
         assert!(!format!("{:?}", settings.check(None).unwrap()).contains("hunter2"));
     }

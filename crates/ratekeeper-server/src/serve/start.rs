@@ -53,8 +53,15 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let api = Arc::new(Api::new(limiter, store.0).context("the names of the API")?);
     let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
     let stop = Stop::default();
-    let http = Arc::new(Http::new(Arc::clone(&api), config.admin, stop.clone()));
-    let listener = Listener::bind(config.http, tls, http)?;
+    let http = Http::new(Arc::clone(&api), config.admin, stop.clone());
+    let (http, exporting) = match config.otlp {
+        Some(collector) => {
+            let (http, exporting) = http.traced(collector);
+            (http, Some(exporting))
+        }
+        None => (http, None),
+    };
+    let listener = Listener::bind(config.http, tls, Arc::new(http))?;
     // A reader that has gone away is no reason not to serve.
     let _ = introduce(&listener, &sources.description, store.1);
     let mut told_again = std::pin::pin!(told_to_stop(&stop, config.drain)?);
@@ -67,6 +74,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tracing::info!("stopped; everything under way was finished");
     } else {
         tracing::warn!("stopped; some connections were cut");
+    }
+    if let Some(exporting) = exporting {
+        // It is bounded by how long a collector may take.
+        let _ = exporting.await;
     }
     drop(sources);
     Ok(())

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client::{Client, PATIENCE};
 
-fn command(arguments: &[&str]) -> Command {
+pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ratekeeper"));
     // Nothing of whoever runs the tests.
     for (name, _) in
@@ -25,14 +25,14 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 /// A server that is gone with the test.
-struct Running {
+pub(crate) struct Running {
     process: Child,
     said: Vec<String>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut process = command.spawn().unwrap();
         let mut said = Vec::new();
         for line in BufReader::new(process.stdout.take().unwrap()).lines() {
@@ -51,17 +51,17 @@ impl Running {
         Self { process, said, address }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
     /// Waits for its end; says its exit status and what it logged.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let start = Instant::now();
         while self.process.try_wait().unwrap().is_none() {
             assert!(start.elapsed() < PATIENCE, "it does not end");

@@ -6,5 +6,6 @@ mod client;
 mod health;
 mod hostile;
 mod openapi;
+mod otlp;
 mod rig;
 mod vectors;
