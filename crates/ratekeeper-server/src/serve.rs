@@ -8,6 +8,8 @@
 
 mod admin;
 pub mod api;
+#[doc(hidden)]
+pub mod fuzz;
 mod health;
 mod hot;
 mod http;

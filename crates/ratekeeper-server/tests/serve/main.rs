@@ -3,8 +3,11 @@
 mod binary;
 mod calls;
 mod client;
+mod docs;
+mod fuzz;
 mod health;
 mod hostile;
+mod observed;
 mod openapi;
 mod otlp;
 mod rig;
