@@ -8,6 +8,7 @@ use ratekeeper_server::serve::{self, Secret, Settings};
 
 /// What can be said on the command line; the environment and a file can say it too.
 #[derive(Debug, Args)]
+#[allow(clippy::doc_markdown, reason = "it is read in a terminal")]
 pub(crate) struct ServeOptions {
     /// Settings in a TOML file; flags and the environment win over it
     #[arg(long, value_name = "FILE", env = "RATEKEEPER_CONFIG")]

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper::{Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Settled, Store};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
@@ -113,7 +114,26 @@ impl Api {
 
     /// `POST /v1/limit`: charges without a policy.
     pub async fn limit(&self, body: &[u8]) -> Answer {
-        answered(async { Ok(self.told(&self.limit_call(&read(body)?).await?)) }.await)
+        match self.limit_or_wait(body) {
+            Ok(answer) => answer,
+            Err(waiting) => waiting.await,
+        }
+    }
+
+    /// The answer, or the wait for it. What is waited for is on the heap, so that calls
+    /// that need not wait do not carry room for it from hand to hand.
+    fn limit_or_wait<'a>(&'a self, body: &'a [u8]) -> Result<Answer, BoxFuture<'a, Answer>> {
+        let call: Call<'_> = match read(body) {
+            Ok(call) => call,
+            Err(problem) => return Ok(problem.into()),
+        };
+        match self.limit_at_once(&call) {
+            Ok(Some(decision)) => Ok(self.told(&decision)),
+            Ok(None) => Err(Box::pin(async move {
+                answered(self.limit_waiting(&call).await.map(|decision| self.told(&decision)))
+            })),
+            Err(problem) => Ok(problem.into()),
+        }
     }
 
     /// `POST /v1/peek`: what either would meet, and nothing changes.
@@ -232,7 +252,7 @@ impl Api {
         let mut body = Vec::with_capacity(2 * ANSWER_BYTES);
         body.extend_from_slice(problem.strip_suffix('}').unwrap_or(&problem).as_bytes());
         let members = body.len();
-        write(&Told::new(decision), &mut body);
+        Told::new(decision).write(&mut body);
         if let Some(brace) = body.get_mut(members) {
             *brace = b',';
         }
@@ -259,13 +279,8 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
 
 fn written(told: &Told<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(ANSWER_BYTES);
-    write(told, &mut body);
+    told.write(&mut body);
     body
-}
-
-fn write(told: &Told<'_>, into: &mut Vec<u8>) {
-    // Texts and numbers can always be written.
-    let _ = serde_json::to_writer(into, told);
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "what `map_err` wants")]

@@ -152,23 +152,18 @@ fn a_key_that_reads_like_one_of_application_kit_is_none() {
     assert_eq!(names, ["ratelimit:api:1:2"]);
 }
 
-#[test]
-fn what_is_wrong_is_named_by_its_field() {
-    let (rig, _) = Setup::policy(POLICY).in_memory();
-    let mut client = rig.client();
+/// Calls that are wrong, and the field that is.
+fn wrong_charges() -> Vec<(&'static str, Json, &'static str)> {
     let charge = |member: &str, value: Json| {
         let mut charge = json!({ "key": "k", "quota": "5/min" });
         charge[member] = value;
         json!({ "charges": [{ "key": "k", "quota": "1/s", "name": "first" }, charge] })
     };
-    let long = "k".repeat(KEY_BYTES_MAX + 1);
-    let headers: Json =
-        (0..=HEADERS_MAX).map(|n| (format!("h{n}"), json!("x"))).collect::<serde_json::Map<_, _>>().into();
-    let claims: Json =
-        (0..=CLAIMS_MAX).map(|n| (format!("c{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
-    let cases = [
+    let with = |member: &str, value: Json| json!({ "charges": [{ "key": "k", "quota": "1/s" }], "id": "i", member: value });
+    let twice = json!({ "key": "k", "quota": "1/s sliding_log", "algorithm": "fixed_window" });
+    vec![
         ("/v1/limit", charge("key", json!("")), "charges[1].key"),
-        ("/v1/limit", charge("key", json!(long)), "charges[1].key"),
+        ("/v1/limit", charge("key", json!("k".repeat(KEY_BYTES_MAX + 1))), "charges[1].key"),
         ("/v1/limit", charge("quota", json!("many")), "charges[1].quota"),
         ("/v1/limit", charge("algorithm", json!("guess")), "charges[1].algorithm"),
         ("/v1/limit", charge("cost", json!(-1)), "charges[1].cost"),
@@ -181,23 +176,21 @@ fn what_is_wrong_is_named_by_its_field() {
         ("/v1/limit", json!({}), "charges"),
         ("/v1/limit", json!({ "charges": [] }), "charges"),
         ("/v1/limit", json!({ "charges": vec![json!({ "key": "k", "quota": "1/s" }); 65] }), "charges"),
-        ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "1/s" }], "path": "/" }), "path"),
-        (
-            "/v1/limit",
-            json!({ "charges": [{ "key": "k", "quota": "1/s" }], "on_outage": "pray" }),
-            "on_outage",
-        ),
-        ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "1/s" }], "id": "" }), "id"),
-        (
-            "/v1/limit",
-            json!({ "charges": [{ "key": "k", "quota": "1/s" }], "id": "i", "keep_seconds": 0 }),
-            "keep_seconds",
-        ),
-        (
-            "/v1/limit",
-            json!({ "charges": [{ "key": "k", "quota": "1/s sliding_log", "algorithm": "fixed_window" }] }),
-            "charges[0].algorithm",
-        ),
+        ("/v1/limit", json!({ "charges": [twice] }), "charges[0].algorithm"),
+        ("/v1/limit", with("path", json!("/")), "path"),
+        ("/v1/limit", with("on_outage", json!("pray")), "on_outage"),
+        ("/v1/limit", with("id", json!("")), "id"),
+        ("/v1/limit", with("keep_seconds", json!(0)), "keep_seconds"),
+        ("/v1/reserve", with("hold_seconds", json!(0)), "id"),
+    ]
+}
+
+fn wrong_calls() -> Vec<(&'static str, Json, &'static str)> {
+    type Members = serde_json::Map<String, Json>;
+    let headers: Members = (0..=HEADERS_MAX).map(|n| (format!("h{n}"), json!("x"))).collect();
+    let claims: Members = (0..=CLAIMS_MAX).map(|n| (format!("c{n}"), json!(n))).collect();
+    let charges = json!([{ "key": "k", "quota": "1/s" }]);
+    vec![
         ("/v1/check", json!({ "charges": [] }), "charges"),
         ("/v1/check", json!({ "service": "nobody" }), "service"),
         ("/v1/check", json!({ "path": "/x?a=1", "query": "b=2" }), "query"),
@@ -207,22 +200,23 @@ fn what_is_wrong_is_named_by_its_field() {
         ("/v1/check", json!({ "identity": claims }), "identity"),
         ("/v1/check", json!({ "identity": { "user": null } }), "identity.user"),
         ("/v1/check", json!({ "identity": { "user": ["a"] } }), "identity.user"),
-        ("/v1/reserve", json!({ "charges": [{ "key": "k", "quota": "1/s" }] }), "id"),
-        (
-            "/v1/reserve",
-            json!({ "id": "i", "hold_seconds": 0, "charges": [{ "key": "k", "quota": "1/s" }] }),
-            "id",
-        ),
+        ("/v1/reserve", json!({ "charges": charges }), "id"),
         ("/v1/reserve", json!({ "id": "i", "charges": [{ "key": "k", "quota": "1/s", "cost": 0 }] }), "cost"),
         ("/v1/settle", json!({ "id": "i" }), "actual"),
         ("/v1/settle", json!({ "actual": 1 }), "id"),
         ("/v1/cancel", json!({ "id": "i", "actual": 1 }), "actual"),
         ("/v1/peek", json!({ "id": "i" }), "id"),
-        ("/v1/refund", json!({ "charges": [{ "key": "k", "quota": "1/s" }] }), "decision"),
+        ("/v1/refund", json!({ "charges": charges }), "decision"),
         ("/v1/limit/batch", json!({ "checks": [] }), "checks"),
         ("/v1/limit/batch", json!({ "checks": vec![json!({}); 1_001] }), "checks"),
-    ];
-    for (path, call, field) in cases {
+    ]
+}
+
+#[test]
+fn what_is_wrong_is_named_by_its_field() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    for (path, call, field) in wrong_charges().into_iter().chain(wrong_calls()) {
         let reply = client.call(path, &call);
         let told = reply.json();
         assert_eq!((reply.status, told["field"].as_str()), (422, Some(field)), "{path} {call}: {told}");

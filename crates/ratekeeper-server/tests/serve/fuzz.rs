@@ -81,6 +81,17 @@ fn calls_that_are_almost_right_are_answered() {
         .unwrap();
 }
 
+/// What a call can say.
+#[rustfmt::skip]
+const MEMBERS: [&str; 19] = [
+    "charges", "on_outage", "service", "method", "path", "route", "query", "headers", "client", "identity", "body",
+    "key", "cost", "id", "keep_seconds", "hold_seconds", "actual", "units", "decision",
+];
+/// What a charge can, and what was told of one.
+#[rustfmt::skip]
+const CHARGE: [&str; 10] =
+    ["key", "quota", "algorithm", "cost", "name", "shadow", "flat", "emergency", "overrides", "receipt"];
+
 /// Values of any kind in every member of a call.
 #[test]
 fn members_of_any_kind_are_answered() {
@@ -100,39 +111,7 @@ fn members_of_any_kind_are_answered() {
             serde_json::json!({ "user": "a" })
         ]),
     ];
-    let members = select(vec![
-        "charges",
-        "on_outage",
-        "service",
-        "method",
-        "path",
-        "route",
-        "query",
-        "headers",
-        "client",
-        "identity",
-        "body",
-        "key",
-        "cost",
-        "id",
-        "keep_seconds",
-        "hold_seconds",
-        "actual",
-        "units",
-        "decision",
-    ]);
-    let inner = select(vec![
-        "key",
-        "quota",
-        "algorithm",
-        "cost",
-        "name",
-        "shadow",
-        "flat",
-        "emergency",
-        "overrides",
-        "receipt",
-    ]);
+    let (members, inner) = (select(MEMBERS.to_vec()), select(CHARGE.to_vec()));
     let call = prop::collection::vec((members, value.clone()), 0..5);
     let charge = prop::collection::vec((inner, value), 0..4);
     runner(5_000)

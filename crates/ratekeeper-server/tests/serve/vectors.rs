@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratekeeper::{
     Algorithm, Check, Decision, DecisionParts, Emergency, Enforcement, Key, Level, ManualClock, Name, Origin,
-    Outcome, Override, OverrideScope, Receipt, RedisStore, Reservation, Settled, Store, Timestamp,
-    VerdictParts, Wait,
+    Outcome, Override, OverrideScope, Receipt, RedisStore, Reservation, Settled, Timestamp, VerdictParts,
+    Wait,
 };
 use ratekeeper_testkit::servers::{Flavour, Server};
 use ratekeeper_testkit::{Engine, vectors};

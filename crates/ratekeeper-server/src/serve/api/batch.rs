@@ -8,7 +8,7 @@ use ratekeeper_http::Denial;
 use super::call::{BATCH_MAX, BatchCall, Few};
 use super::problem::Problem;
 use super::told::Told;
-use super::{ANSWER_BYTES, Answer, Api, JSON, answered, read, write};
+use super::{ANSWER_BYTES, Answer, Api, JSON, answered, read};
 
 impl Api {
     /// `POST /v1/check/batch`.
@@ -49,7 +49,7 @@ impl Api {
             match result {
                 Ok(decision) => {
                     let status = Denial::of(decision, &self.options).map_or(200, |denial| denial.status());
-                    write(&Told { status: Some(status), ..Told::new(decision) }, &mut body);
+                    Told { status: Some(status), ..Told::new(decision) }.write(&mut body);
                 }
                 Err(problem) => problem.write(&mut body),
             }

@@ -10,26 +10,49 @@ use super::problem::Problem;
 use super::{Api, input, keep};
 
 impl Api {
-    /// Judges charges and charges them. Nothing here waits on a store that needs no I/O.
-    pub(super) async fn limit_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+    /// Judges charges and charges them, or says (`None`) that it takes a wait for the store.
+    pub(super) fn limit_at_once(&self, call: &Call<'_>) -> Result<Option<Decision>, Problem> {
         call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        if call.id.is_some() {
+            return Ok(None);
+        }
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         let mut decision = Decision::default();
+        match self.store.try_check(&check, &mut decision) {
+            None => return Ok(None),
+            Some(Ok(())) => {}
+            Some(Err(error)) => decision = self.without_store(&asked, error)?,
+        }
+        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        Ok(Some(decision))
+    }
+
+    /// The same, with the wait. Nothing here waits on a store that needs no I/O.
+    pub(super) async fn limit_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        match self.limit_at_once(call)? {
+            Some(decision) => Ok(decision),
+            None => self.limit_waiting(call).await,
+        }
+    }
+
+    /// The rest of a call that could not be answered at once.
+    pub(super) async fn limit_waiting(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
         let answer = match &call.id {
             Some(id) => {
                 let once = Reservation::once(id.as_str(), keep(call)?).map_err(input)?;
-                self.store.reserve(&check, &once).await.map(|answer| decision = answer)
+                self.store.reserve(&check, &once).await
             }
-            None => match self.store.try_check(&check, &mut decision) {
-                Some(answer) => answer,
-                None => self.store.check(&check).await.map(|answer| decision = answer),
-            },
+            None => self.store.check(&check).await,
         };
-        if let Err(error) = answer {
-            decision = self.without_store(&asked, error)?;
-        }
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => self.without_store(&asked, error)?,
+        };
         asked.note(&decision, |name, key| self.hot.denied(name, key));
         Ok(decision)
     }
