@@ -56,15 +56,19 @@ def ensure(name: str, install) -> None:
     print(f"{name:<18} installed", flush=True)
 
 
-def ensure_openssl() -> None:
-    """OpenSSL's headers, and the program by which they are found."""
-    packages = ["libssl-dev", "pkg-config"]
-    if shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", "openssl"]).returncode == 0:
-        return
+def install_packages(what: str, *packages: str) -> None:
+    """Debian's packages, for want of `what`."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise SystemExit(f"error: no headers of OpenSSL; install Debian's packages {' and '.join(packages)}")
+        raise SystemExit(f"error: no {what}; install Debian's packages {' and '.join(packages)}")
     run("apt-get", "update")
     run("apt-get", "install", "-y", "--no-install-recommends", *packages)
+
+
+def ensure_openssl() -> None:
+    """OpenSSL's headers, and the program by which they are found."""
+    if shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", "openssl"]).returncode == 0:
+        return
+    install_packages("headers of OpenSSL", "libssl-dev", "pkg-config")
 
 
 def main() -> None:

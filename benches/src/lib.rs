@@ -11,7 +11,9 @@
 //! - [`targets`] and [`report`]: what we promised, and what came out;
 //! - `http`, behind the feature of that name: a web service with and without limits;
 //! - `policy`, behind the feature of that name: which rules apply to a request;
-//! - `redis`, behind the feature of that name: the same on real servers.
+//! - `redis`, behind the feature of that name: the same on real servers;
+//! - `server`, behind the feature of that name: our server against another;
+//! - `machine`, for both of these: cores, CPU time and memory of processes.
 
 use std::error::Error;
 
@@ -24,6 +26,8 @@ pub mod floor;
 pub mod http;
 pub mod key;
 pub mod limiter;
+#[cfg(any(feature = "redis", feature = "server"))]
+pub mod machine;
 pub mod measure;
 pub mod ours;
 pub mod peers;
@@ -35,6 +39,8 @@ pub mod report;
 pub mod rss;
 pub mod scenario;
 pub mod series;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod targets;
 
 /// What can go wrong while a benchmark is set up.

@@ -4,7 +4,7 @@
 //! - [`ours`], [`plain`], [`limitador`], [`child`], [`bare`]: the candidates;
 //! - [`load`]: callers in this process; [`record`]: batches as our store sends them;
 //! - [`cells`] and [`rounds`]: what is measured, and the turns; [`accuracy`]: exactness;
-//! - [`machine`]: cores and CPU time; [`targets`] and [`report`]: what came out.
+//! - [`targets`] and [`report`]: what came out.
 
 pub mod accuracy;
 pub mod bare;
@@ -13,7 +13,6 @@ pub mod child;
 pub mod contestant;
 pub mod limitador;
 pub mod load;
-pub mod machine;
 pub mod ours;
 pub mod plain;
 pub mod record;
@@ -27,7 +26,7 @@ use ratekeeper_testkit::servers::Flavour;
 
 use crate::Result;
 use crate::conditions::Conditions;
-use crate::redis::machine::Pinning;
+use crate::machine::Pinning;
 use crate::redis::report::Report;
 use crate::redis::rounds::{Plan, Results};
 use crate::redis::stand::Stand;

@@ -68,17 +68,17 @@ fn in_a_child(candidate: Candidate, keys: u32) -> Result<Finding> {
 /// If there is no such candidate or it cannot be set up.
 pub fn child(row: usize, keys: u32) -> Result<()> {
     let candidate = *Candidate::ALL.get(row).ok_or("no such row")?;
-    let before = resident_bytes()?;
+    let before = resident_bytes("self")?;
     let contestant = candidate.build(Load::Admitted, keys)?;
-    let after = resident_bytes()?;
+    let after = resident_bytes("self")?;
     drop(contestant);
     println!("{}", after.saturating_sub(before));
     Ok(())
 }
 
-/// The resident set of this process: the second number of `statm`, in pages.
-fn resident_bytes() -> Result<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm")?;
+/// The resident set of a process, by its number or `self`: the second of `statm`, in pages.
+pub(crate) fn resident_bytes(process: &str) -> Result<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm"))?;
     let pages: u64 = statm.split_whitespace().nth(1).ok_or("statm has no resident set")?.parse()?;
     Ok(pages * page_bytes()?)
 }

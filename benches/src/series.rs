@@ -1,5 +1,7 @@
 //! One figure, measured once per round: its median and how far it strayed.
 
+use std::time::Duration;
+
 /// Checks per second, one entry per round.
 #[derive(Clone, Debug, Default)]
 pub struct Series(Vec<f64>);
@@ -58,6 +60,16 @@ impl Series {
     }
 }
 
+/// What so many in a hundred do not exceed. Changes the order.
+#[must_use]
+pub fn percentile(waits: &mut [Duration], percent: usize) -> Duration {
+    if waits.is_empty() {
+        return Duration::ZERO;
+    }
+    let place = (waits.len() * percent / 100).min(waits.len() - 1);
+    *waits.select_nth_unstable(place).1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +81,13 @@ mod tests {
         assert_eq!(Series(vec![1.0, 2.0]).median(), 1.5);
         let ratio = series.over(&Series(vec![1.0, 1.0, 4.0]));
         assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 0.5, 3.0));
+    }
+
+    #[test]
+    fn percentiles() {
+        let mut waits: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
+        assert_eq!(percentile(&mut waits, 50), Duration::from_micros(51));
+        assert_eq!(percentile(&mut waits, 99), Duration::from_micros(100));
+        assert_eq!(percentile(&mut [], 50), Duration::ZERO);
     }
 }

@@ -7,12 +7,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::machine::own_cpu;
 use crate::redis::contestant::{Contestant, Job, Outcome, Work};
 use crate::redis::load::{self, InProcess};
-use crate::redis::machine::own_cpu;
 use crate::redis::ours::Ours;
 use crate::redis::record::{Batches, Proxy, batches};
 use crate::redis::scenario::Setting;
+use crate::series::percentile;
 
 /// Batches under way at a time, at least: the server has the next when it is done with one.
 const WINDOW_MIN: usize = 2;
@@ -96,8 +97,8 @@ impl Contestant for Bare {
             failed: 0,
             why: None,
             elapsed: now - start,
-            p50: load::percentile(&mut waits, 50),
-            p99: load::percentile(&mut waits, 99),
+            p50: percentile(&mut waits, 50),
+            p99: percentile(&mut waits, 99),
             cpu: own_cpu()?.saturating_sub(cpu),
         })
     }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 use crate::Result;
+use crate::machine::own_cpu;
 use crate::redis::contestant::{Contestant, Job, Outcome, Work};
-use crate::redis::machine::own_cpu;
 use crate::redis::scenario::Setting;
 use crate::scenario::Random;
+use crate::series::percentile;
 
 /// How long clients wait for an answer that they can stop waiting for: longer than a busy
 /// machine makes them. What is late should show in the figures.
@@ -142,16 +143,6 @@ async fn caller<P: Peer>(peer: Arc<P>, plan: Arc<Plan>, mut random: Random) -> T
     tally
 }
 
-/// What so many in a hundred do not exceed. Changes the order.
-#[must_use]
-pub fn percentile(waits: &mut [Duration], percent: usize) -> Duration {
-    if waits.is_empty() {
-        return Duration::ZERO;
-    }
-    let place = (waits.len() * percent / 100).min(waits.len() - 1);
-    *waits.select_nth_unstable(place).1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,13 +170,5 @@ mod tests {
         assert_eq!((outcome.admitted, outcome.failed), (u64::from(3 * HOT_KEYS), 0));
         let time = Duration::from_millis(5);
         assert!(contestant.run(Job { work: Work::Time(time), callers: 2 }).unwrap().elapsed >= time);
-    }
-
-    #[test]
-    fn percentiles() {
-        let mut waits: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
-        assert_eq!(percentile(&mut waits, 50), Duration::from_micros(51));
-        assert_eq!(percentile(&mut waits, 99), Duration::from_micros(100));
-        assert_eq!(percentile(&mut [], 50), Duration::ZERO);
     }
 }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use ratekeeper_testkit::servers::Flavour;
 
 use crate::conditions::Conditions;
+use crate::machine::Pinning;
 use crate::redis::FLAVOURS;
 use crate::redis::accuracy::{EXACT, Finding};
 use crate::redis::cells::{CALLERS, CALLERS_MAIN, Candidate, Cell, Row, rows};
-use crate::redis::machine::Pinning;
 use crate::redis::rounds::{Figures, Plan, Results};
 use crate::redis::scenario::{HOT_ATTEMPTS, HOT_KEYS, HOT_LIMIT, KEYS};
 use crate::report::{NOTHING, table, targets};

@@ -8,13 +8,13 @@ use ratekeeper_testkit::servers::{Flavour, Server};
 use tokio::runtime::Runtime;
 
 use crate::Result;
+use crate::machine::Pinning;
 use crate::redis::bare::Bare;
 use crate::redis::cells::{CALLERS_MAIN, Candidate};
 use crate::redis::child::{Process, Remote};
 use crate::redis::contestant::{Contestant, Job, Work};
 use crate::redis::limitador::Limitador;
 use crate::redis::load::{self, InProcess};
-use crate::redis::machine::Pinning;
 use crate::redis::ours::Ours;
 use crate::redis::plain::Plain;
 use crate::redis::scenario::{Room, Setting};
@@ -39,7 +39,7 @@ impl Stand {
     /// If a peer cannot be started.
     pub fn start(flavour: Flavour, pinning: Pinning) -> Result<Self> {
         let server = Server::start(flavour);
-        pinning.apply(&server)?;
+        pinning.apply(server.pid())?;
         let said = |field| server.info(field).unwrap_or_else(|| "unknown".into());
         let version = match flavour {
             Flavour::Valkey9 => format!("Valkey {}", said("valkey_version")),

@@ -49,6 +49,7 @@ mod name;
 mod overrides;
 mod quota;
 mod time;
+mod wire;
 
 pub use algorithm::{Receipt, State, Status};
 pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
@@ -63,3 +64,4 @@ pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name};
 pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
 pub use quota::{Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN};
 pub use time::{Clock, ManualClock, Timestamp, Wait};
+pub use wire::{DecisionParts, VerdictParts};

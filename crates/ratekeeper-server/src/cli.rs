@@ -1,8 +1,12 @@
 //! The command line, as it is typed.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::commands::serve::ServeOptions;
 
 /// Exact, explained, all-or-nothing rate limits.
 #[derive(Debug, Parser)]
@@ -14,40 +18,187 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Decides on one request, and says why
+    #[command(after_help = CHECK_HELP)]
+    Check(Box<CheckOptions>),
     /// Shows three layered limits at work, live, in the terminal
     Demo(DemoOptions),
+    /// Looks at a store and at policies: what to fix, and how
+    #[command(after_help = "Exit status: 0 nothing must be fixed, 1 something must, 2 could not look.\n\
+                      Under a key of its own, doctor makes decisions on the store and deletes them again.")]
+    Doctor(DoctorOptions),
     /// Works with policies: limits in files
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Serves decisions over HTTP, until it is told to stop
+    Serve(Box<ServeOptions>),
+    /// Prints a script that completes what is typed
+    #[command(after_help = "For this session:  source <(ratekeeper completions bash)\n\
+                            For all to come:   ratekeeper completions fish > ~/.config/fish/completions/ratekeeper.fish")]
+    Completions(CompletionsOptions),
+    /// Prints versions: of the program, of its script, of what is kept in stores
+    Version(VersionOptions),
+}
+
+const CHECK_HELP: &str = "\
+Exit status: 0 allowed, 1 denied, 2 could not decide.
+
+Examples:
+  ratekeeper check user:42 100/60s
+  ratekeeper check user:42 second=10/s hour=1000/h --and ip:192.0.2.7 20/s --cost 3
+  ratekeeper check --policy policy.toml --path /search --claim user=ann --peek";
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// Whose quota it is, such as user:42; with --policy, the key of rules with `caller_key`
+    #[arg(value_name = "KEY", required_unless_present = "policy")]
+    pub(crate) key: Option<String>,
+
+    /// How much in how long: 100/60s, '10/s burst 20', '{rps=20, rpm=1000}'; NAME=QUOTA tells
+    /// several of one key apart
+    #[arg(value_name = "QUOTA", required_unless_present = "policy")]
+    pub(crate) quotas: Vec<String>,
+
+    /// Another key and its quota, in the same decision: all are charged, or none
+    #[arg(long, value_names = ["KEY", "QUOTA"], num_args = 2, action = clap::ArgAction::Append)]
+    pub(crate) and: Vec<String>,
+
+    /// How many units to ask for; rules of a policy that say themselves what a request costs do not care
+    #[arg(long, value_name = "UNITS", default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// Only look: charge nothing, write nothing
+    #[arg(long)]
+    pub(crate) peek: bool,
+
+    /// A policy, or a folder of policies, to decide by
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) request: RequestOptions,
+
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+
+    /// How to print the decision
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// What a policy can see of a request.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Request, for --policy")]
+pub(crate) struct RequestOptions {
+    /// Whose policy of those in a folder
+    #[arg(long, value_name = "NAME", requires = "policy")]
+    pub(crate) service: Option<String>,
+
+    /// The HTTP method
+    #[arg(long, value_name = "METHOD", default_value = "GET", requires = "policy")]
+    pub(crate) method: String,
+
+    /// The path, with or without a query
+    #[arg(long, value_name = "PATH", default_value = "/", requires = "policy")]
+    pub(crate) path: String,
+
+    /// The route that the service would have matched, such as /datasets/{id}
+    #[arg(long, value_name = "ROUTE", requires = "policy")]
+    pub(crate) route: Option<String>,
+
+    /// A header, such as 'x-api-key: abc'; more than once for more
+    #[arg(long, value_name = "NAME: VALUE", requires = "policy")]
+    pub(crate) header: Vec<String>,
+
+    /// The body, as JSON; @FILE reads it, @- from standard input
+    #[arg(long, value_name = "JSON", requires = "policy")]
+    pub(crate) body: Option<String>,
+
+    /// The address at the other end of the connection
+    #[arg(long, value_name = "ADDRESS", requires = "policy")]
+    pub(crate) peer: Option<IpAddr>,
+
+    /// What is known about the caller, such as user=ann or plan=paid; more than once for more
+    #[arg(long, value_name = "NAME=VALUE", requires = "policy")]
+    pub(crate) claim: Vec<String>,
+}
+
+/// How to reach a store.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreOptions {
+    /// Where counters are: memory, or redis://, rediss:// or redis+unix:// [default: what the
+    /// policy says, or memory]
+    ///
+    /// Other people on the machine can see what is on a command line; the environment keeps a
+    /// password to yourself.
+    #[arg(long, value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// Certificates to trust for rediss://, in PEM form, instead of the system's
+    #[arg(long, value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
+    pub(crate) store_ca: Option<PathBuf>,
+
+    /// Milliseconds to wait for the store
+    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorOptions {
+    /// A policy, or a folder of policies, to look at as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+
+    /// How to print what was found
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsOptions {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionOptions {
+    /// How to print it
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Says what is wrong with policies before they are used
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
-    Check(CheckOptions),
+    Check(PolicyCheckOptions),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckOptions {
+pub(crate) struct PolicyCheckOptions {
     /// Policies, and folders of policies; `-` is standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 
     /// How to print what was found
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
-    pub(crate) format: Output,
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 
     /// What FILE is written in; otherwise its ending says it
     #[arg(long, value_name = "SYNTAX", value_enum)]
     pub(crate) syntax: Option<Syntax>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Output {
-    /// A line for each problem, and one for each good policy
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
     Text,
-    /// An object for each policy, each on a line of its own
+    /// For programs: an object on a line of its own
     Json,
 }
 

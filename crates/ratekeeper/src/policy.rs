@@ -39,6 +39,7 @@ mod document;
 mod expression;
 mod hold;
 mod limiter;
+mod matched;
 mod penalty;
 mod problem;
 mod request;
@@ -58,9 +59,10 @@ pub use expression::{
     STEPS_MAX,
 };
 pub use hold::{Admission, Hold};
-pub use limiter::{Begun, Matched, PolicyLimiter, ServiceLimiter};
+pub use limiter::{Begun, PolicyLimiter, ServiceLimiter};
+pub use matched::{Matched, MatchedRule};
 pub use problem::{PROBLEMS_MAX, Problem, Problems};
-pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar};
+pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar, parameter_of};
 pub use spec::{
     CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KEYS_MAX, KeySpec, Limits, NamedQuota, Network,
     ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicySpec,

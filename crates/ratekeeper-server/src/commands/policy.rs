@@ -11,21 +11,31 @@ use std::process::ExitCode;
 
 use ratekeeper::policy::source::file::{FileError, read_policies};
 use ratekeeper::policy::{
-    BYTES_MAX, CompileOptions, Format, Limits, Needs, Policy, PolicySpec, Problem, Problems,
+    BYTES_MAX, CompileOptions, Format, Limits, Needs, Policy, PolicySpec, Problem, Problems, StoreUrl,
 };
 
-use crate::cli::{CheckOptions, Output, Syntax};
+use crate::cli::{Format as Output, PolicyCheckOptions, Syntax};
 
 /// What standard input is called.
 const STDIN: &str = "stdin";
 
 /// What was found out about one policy.
-struct Checked {
-    file: String,
-    verdict: Verdict,
+pub(super) struct Checked {
+    pub(super) file: String,
+    pub(super) verdict: Verdict,
 }
 
-enum Verdict {
+impl Checked {
+    /// The store that it names: memory, or a URL that may hold a password.
+    pub(super) fn store(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Good(summary) => summary.store.as_ref().map(StoreUrl::as_str),
+            Verdict::Wrong(_) | Verdict::Unread { .. } => None,
+        }
+    }
+}
+
+pub(super) enum Verdict {
     Good(Summary),
     Wrong(Problems),
     /// It could not be read: why, and what to do about it.
@@ -36,15 +46,16 @@ enum Verdict {
 }
 
 /// What there is to say about a good policy.
-struct Summary {
-    service: String,
-    rules: usize,
+pub(super) struct Summary {
+    pub(super) service: String,
+    pub(super) rules: usize,
     quotas: usize,
     needs: Needs,
-    warnings: Vec<Problem>,
+    store: Option<StoreUrl>,
+    pub(super) warnings: Vec<Problem>,
 }
 
-pub(crate) fn check(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn check(options: &PolicyCheckOptions) -> anyhow::Result<ExitCode> {
     let checked: Vec<Checked> = options.files.iter().flat_map(|file| read(file, options.syntax)).collect();
     match options.format {
         Output::Text => report::text(&checked)?,
@@ -59,7 +70,7 @@ pub(crate) fn check(options: &CheckOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// Checks a file, all files of a folder, or standard input.
-fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
+pub(super) fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
     let format = syntax.map(|syntax| match syntax {
         Syntax::Toml => Format::Toml,
         Syntax::Yaml => Format::Yaml,
@@ -119,6 +130,7 @@ fn compiled(file: &str, spec: &PolicySpec) -> Verdict {
         rules: spec.rules.len(),
         quotas: quotas.sum(),
         needs: policy.needs(),
+        store: spec.store.clone(),
         warnings: policy.warnings().to_vec(),
     })
 }

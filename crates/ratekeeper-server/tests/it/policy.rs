@@ -1,11 +1,11 @@
 //! `ratekeeper policy check`: what it prints, to the letter.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::text;
+use crate::{assert_printed, command, text};
 
 const GOOD: &str = "\
 service = 'search'
@@ -42,25 +42,14 @@ fn check(folder: &TempDir, arguments: &[&str], input: &str) -> Output {
 }
 
 fn check_with(folder: &TempDir, arguments: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratekeeper"));
+    let mut command = command();
     command.args(["policy", "check"]).args(arguments).current_dir(folder);
-    for variable in ["CLICOLOR_FORCE", "COLUMNS", "NO_COLOR"] {
-        command.env_remove(variable);
-    }
     command.envs(environment.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     // It may have read no more than it needed.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     child.wait_with_output().expect("the binary ends")
-}
-
-/// Asserts what is printed, and the status.
-#[track_caller]
-fn assert_printed(output: &Output, status: i32, stdout: &str, stderr: &str) {
-    assert_eq!(text(&output.stderr), stderr);
-    assert_eq!(text(&output.stdout), stdout);
-    assert_eq!(output.status.code(), Some(status));
 }
 
 #[test]
@@ -169,26 +158,4 @@ fn colours_are_for_terminals_that_want_them() {
     assert_eq!(colours(&[force]), [true, true]);
     assert_eq!(colours(&[]), [false, false], "not into a pipe");
     assert_eq!(colours(&[("NO_COLOR", "1")]), [false, false]);
-}
-
-#[test]
-fn the_help_says_what_there_is() {
-    let output = check(&folder(), &["-h"], "");
-    let lines = "\
-Says what is wrong with policies before they are used
-
-Usage: ratekeeper policy check [OPTIONS] <FILE>...
-
-Arguments:
-  <FILE>...  Policies, and folders of policies; `-` is standard input
-
-Options:
-      --format <FORMAT>  How to print what was found [default: text] [possible values: text, json]
-      --syntax <SYNTAX>  What FILE is written in; otherwise its ending says it [possible values:
-                         toml, yaml, json]
-  -h, --help             Print help (see more with '--help')
-
-Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.
-";
-    assert_printed(&output, 0, lines, "");
 }

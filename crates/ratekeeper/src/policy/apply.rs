@@ -1,6 +1,7 @@
 //! From a request to the charges of the rules that apply to it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use ratekeeper_core::{
     Algorithm, Charge, Charges, Emergency, Enforcement, InvalidInput, Key, Level, Name, OverrideScope, Quota,
@@ -138,6 +139,8 @@ pub(super) struct PartOf<'a, P> {
 pub(super) struct AppliedRule {
     rule: u16,
     limits: u32,
+    /// The plan that set the limits, if one did.
+    plan: Option<Arc<str>>,
     pub(super) subject: Subject,
     cost: u64,
     owner: Option<Box<OwnerNames>>,
@@ -194,7 +197,7 @@ impl<P: Deref<Target = Policy>> Applied<P> {
         &self.policy.rules[usize::from(applied.rule)]
     }
 
-    fn limits(&self, applied: &AppliedRule) -> &LimitSet {
+    pub(super) fn limits(&self, applied: &AppliedRule) -> &LimitSet {
         self.policy.limits.get(applied.limits)
     }
 
@@ -295,6 +298,10 @@ impl<P: Deref<Target = Policy>> Demand for PartOf<'_, P> {
 }
 
 impl AppliedRule {
+    pub(super) fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
+    }
+
     #[inline]
     fn charge<'a>(
         &'a self,
@@ -350,7 +357,7 @@ impl Rule {
             self.counters.unresolved();
             return None;
         };
-        let limits = self.limits_of(&subject, request);
+        let (limits, plan) = self.limits_of(&subject, request);
         if limits == UNLIMITED {
             return None;
         }
@@ -360,6 +367,7 @@ impl Rule {
         Some(AppliedRule {
             rule: number,
             limits,
+            plan,
             subject,
             cost: self.cost_of(request, ask),
             owner: self.owner_of(request, sets.get(limits)),
@@ -401,17 +409,17 @@ impl Rule {
         found.or_else(|| self.fallback.clone())
     }
 
-    fn limits_of(&self, subject: &Subject, request: &Request<'_>) -> u32 {
+    fn limits_of(&self, subject: &Subject, request: &Request<'_>) -> (u32, Option<Arc<str>>) {
         if !self.exact.is_empty()
             && let Some(limits) = self.exact.get(subject.as_str())
         {
-            return *limits;
+            return (*limits, None);
         }
         let of_plan = self.plans.as_ref().and_then(|plans| {
             let plan = plans.plan.resolve_plain(request)?;
-            plans.by_name.get(plan.as_str()).copied()
+            plans.by_name.get_key_value(plan.as_str())
         });
-        of_plan.unwrap_or(self.limits)
+        of_plan.map_or((self.limits, None), |(plan, limits)| (*limits, Some(Arc::clone(plan))))
     }
 
     /// A cost that cannot be told is one: it was a request, whatever was in it.

@@ -272,6 +272,14 @@ impl Policies {
         self.services().get(name).cloned()
     }
 
+    /// The service whose policy is in force, if there is exactly one.
+    pub(super) fn only(&self) -> Option<Arc<Service>> {
+        let services = self.services();
+        let mut in_force = services.values().filter(|service| service.current.load().is_some());
+        let only = in_force.next()?;
+        in_force.next().is_none().then(|| Arc::clone(only))
+    }
+
     fn services(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Service>>> {
         self.0.services.read().unwrap_or_else(PoisonError::into_inner)
     }

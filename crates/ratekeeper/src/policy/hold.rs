@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use ratekeeper_core::Decision;
 
-use super::limiter::Matched;
+use super::matched::Matched;
 
 /// A decision on a request, and what it holds until the request is over.
 #[derive(Debug)]

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Enforcement, Field, InvalidInput, LIMIT_MAX, Settled};
-use tokio::runtime::Handle;
-use tracing::{Instrument as _, Span};
+use ratekeeper_core::{Decision, Field, InvalidInput, Settled};
 
 use super::apply::{Applied, Ask};
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::hold::{Admission, Hold};
-use super::penalty::Denials;
+use super::matched::Matched;
 use super::request::{Facts, Needs};
-use crate::engine::{Engine, Outages, until_allowed};
-use crate::limiter::{estimated, explained};
+use crate::engine::{Engine, Outages};
+use crate::limiter::explained;
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 
@@ -90,6 +88,28 @@ impl PolicyLimiter {
         Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.entry(name)? })
     }
 
+    /// The limits of a service that is known already: for names that come from
+    /// requests, which must not make services up.
+    #[must_use]
+    pub fn known_service(&self, name: &str) -> Option<ServiceLimiter> {
+        Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.find(name)? })
+    }
+
+    /// The limits of the service that has a policy, if exactly one has.
+    #[must_use]
+    pub fn only_service(&self) -> Option<ServiceLimiter> {
+        Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.only()? })
+    }
+
+    /// Makes a reservation's charge the `actual` amount, or with `None` undoes it,
+    /// whichever service it was made for; see [`ServiceLimiter::settle`].
+    ///
+    /// # Errors
+    /// If the amount is beyond 10^9, or the store could not answer.
+    pub async fn settle(&self, id: &str, actual: Option<u64>) -> Result<Settled, StoreError> {
+        self.engine.settle(id, actual).await
+    }
+
     /// Judges one unit of a service for a key that the program made itself: the
     /// entry for exactly this key in `custom` holds, or else the general limit.
     ///
@@ -128,18 +148,6 @@ impl PolicyLimiter {
 pub struct ServiceLimiter {
     pub(super) engine: Arc<Engine>,
     service: Arc<Service>,
-}
-
-/// A request that has been looked at: which rules of which policy apply, and
-/// under which keys. It outlives the request, so that what it was charged can be
-/// given back when its response has been sent.
-#[derive(Clone, Debug)]
-pub struct Matched {
-    engine: Arc<Engine>,
-    /// `None` if there is no policy.
-    applied: Option<Applied<Arc<Policy>>>,
-    /// Units asked for, for rules that do not say themselves what a request costs.
-    units: u64,
 }
 
 /// How far a request got without I/O.
@@ -333,152 +341,5 @@ impl ServiceLimiter {
     /// If the store could not answer.
     pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
         self.matched(ask).reset().await
-    }
-}
-
-impl Matched {
-    /// Whether any rule applies at all. If none does, there is nothing to tell
-    /// anybody.
-    #[must_use]
-    pub fn is_limited(&self) -> bool {
-        self.applied.as_ref().is_some_and(|applied| !applied.rules.is_empty())
-    }
-
-    /// Whether something it would be charged has to be given back when the request is
-    /// over: a quota for requests that are under way.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.applied.as_ref().is_some_and(Applied::holds)
-    }
-
-    /// Whether a rule could deny it, rather than only watch.
-    #[must_use]
-    pub fn is_enforced(&self) -> bool {
-        let rules = self.applied.iter().flat_map(|applied| &applied.rules);
-        rules.into_iter().any(|rule| rule.enforcement == Enforcement::Enforce)
-    }
-
-    /// Judges the request and charges it.
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`].
-    pub async fn check(&self) -> Result<Decision, InvalidInput> {
-        self.check_with(Denials::Count).await
-    }
-
-    async fn check_with(&self, denials: Denials) -> Result<Decision, InvalidInput> {
-        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
-        if let Some(denied) = self.engine.penalised(applied)? {
-            return Ok(denied);
-        }
-        let decision = self.engine.check(applied).await?;
-        self.engine.followed_up(applied, decision, denials).await
-    }
-
-    /// Judges the request and charges it, and keeps hold of what is to be given
-    /// back when the request is over.
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`].
-    pub async fn admit(self) -> Result<Admission, InvalidInput> {
-        match Handle::try_current() {
-            // Whoever asks may go away between the charge and the answer. The task goes on, and what
-            // nobody takes from it is dropped, which gives places back.
-            Ok(runtime) if self.holds() => {
-                let engine = Arc::clone(&self.engine);
-                match runtime.spawn(self.admit_here().instrument(Span::current())).await {
-                    Ok(answer) => answer,
-                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    // The runtime ends, and with it everything that could be limited.
-                    Err(_) => Ok(Admission { decision: Box::new(engine.unlimited()), hold: None }),
-                }
-            }
-            _ => self.admit_here().await,
-        }
-    }
-
-    async fn admit_here(self) -> Result<Admission, InvalidInput> {
-        let decision = self.check().await?;
-        let holds = decision.is_allowed() && self.holds();
-        let hold = holds.then(|| Hold::new(self, decision.clone()));
-        Ok(Admission { decision: Box::new(decision), hold })
-    }
-
-    /// Tells what the request would meet, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`].
-    pub async fn peek(&self) -> Result<Decision, InvalidInput> {
-        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
-        let decision = self.engine.peek(applied).await?;
-        Ok(applied.judged(decision))
-    }
-
-    /// See [`ServiceLimiter::reserve`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        let reservation = estimated(self.units, id, hold)?;
-        let Some(applied) = &self.applied else { return Ok(self.engine.unlimited()) };
-        if let Some(denied) = self.engine.penalised(applied)? {
-            return Ok(denied);
-        }
-        // Asked before, and not in the same check: whoever sends the same id again
-        // must not be told of a penalty that has ended.
-        if let Some(denied) = self.engine.found_penalised(applied).await? {
-            return Ok(denied);
-        }
-        let decision = self.engine.reserve(&applied.told(), &reservation).await?;
-        self.engine.followed_up(applied, decision, Denials::Count).await
-    }
-
-    /// See [`ServiceLimiter::until_allowed`].
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`].
-    pub async fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
-        let refund = async |decision| self.refund(&decision, LIMIT_MAX).await;
-        until_allowed(patience, || self.check_with(Denials::Forgiven), refund).await
-    }
-
-    /// See [`ServiceLimiter::reset`].
-    ///
-    /// # Errors
-    /// If the store could not answer.
-    pub async fn reset(&self) -> Result<usize, StoreError> {
-        match &self.applied {
-            Some(applied) => {
-                Ok(self.engine.reset(&applied.told()).await? + self.engine.pardon(applied).await?)
-            }
-            None => Ok(0),
-        }
-    }
-
-    /// Gives up to `units` of each charge of a decision on it back.
-    ///
-    /// # Errors
-    /// As [`ServiceLimiter::check`]. An outage is no error: what cannot be given
-    /// back comes back with time.
-    pub async fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
-        match &self.applied {
-            Some(applied) => self.engine.refund(&applied.told(), decision, units).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Gives back what is only held while the request is under way: its places in
-    /// quotas for concurrency.
-    ///
-    /// # Errors
-    /// As [`Matched::refund`].
-    pub async fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
-        match &self.applied {
-            Some(applied) => {
-                let held = decision.clone().without(|verdict| !verdict.is_at_latest());
-                self.engine.refund(&applied.held(), &held, LIMIT_MAX).await
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -62,11 +62,7 @@ pub trait Facts {
     /// The first query parameter of that name, decoded; `None` too if its
     /// value is not UTF-8.
     fn query(&self, name: &str) -> Option<Cow<'_, str>> {
-        let parameters = self.query_string()?.split('&');
-        let mut parameters = parameters.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let (_, value) = parameters
-            .find(|(key, _)| *key == name || form_decoded(key).is_some_and(|decoded| decoded == name))?;
-        form_decoded(value)
+        parameter_of(self.query_string()?, name)
     }
 
     /// The first cookie of that name, as it was sent.
@@ -76,6 +72,16 @@ pub trait Facts {
         let lines = (0..COOKIE_LINES_MAX).map_while(|back| self.header_from_end("cookie", back));
         lines.filter_map(|line| cookie_in(line, name)).last()
     }
+}
+
+/// The first parameter of that name in a query string, decoded; `None` too if its
+/// value is not UTF-8.
+#[must_use]
+pub fn parameter_of<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
+    let mut parameters = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let (_, value) = parameters
+        .find(|(key, _)| *key == name || form_decoded(key).is_some_and(|decoded| decoded == name))?;
+    form_decoded(value)
 }
 
 /// How many lines of cookies are looked at, from the last.

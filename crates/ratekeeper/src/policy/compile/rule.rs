@@ -56,7 +56,7 @@ pub(in crate::policy) enum Keys {
 #[derive(Debug)]
 pub(in crate::policy) struct Plans {
     pub(in crate::policy) plan: Template,
-    pub(in crate::policy) by_name: HashMap<Box<str>, u32>,
+    pub(in crate::policy) by_name: HashMap<Arc<str>, u32>,
 }
 
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! Who runs on which core, and how much of it they used.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
-
-use ratekeeper_testkit::servers::Server;
 
 use crate::Result;
 
@@ -29,15 +28,28 @@ impl Pinning {
         if pin(std::process::id(), CLIENT_CORE) { Pinning::Apart } else { Pinning::None }
     }
 
-    /// Puts a server on its own core, which it would otherwise not leave to us.
+    /// Puts the process of a server on its own core, which it would otherwise not leave to us.
     ///
     /// # Errors
     /// If we have a core of our own and it cannot have one.
-    pub fn apply(self, server: &Server) -> Result<()> {
-        if self == Pinning::Apart && !pin(server.pid(), SERVER_CORE) {
-            return Err(format!("{} cannot be put on core {SERVER_CORE}", server.flavour()).into());
+    pub fn apply(self, server: u32) -> Result<()> {
+        if self == Pinning::Apart && !pin(server, SERVER_CORE) {
+            return Err(format!("process {server} cannot be put on core {SERVER_CORE}").into());
         }
         Ok(())
+    }
+
+    /// A command that starts a server on that core.
+    #[must_use]
+    pub fn server_command(self, program: &Path) -> Command {
+        match self {
+            Pinning::None => Command::new(program),
+            Pinning::Apart => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &SERVER_CORE.to_string()]).arg(program);
+                command
+            }
+        }
     }
 
     /// For the conditions.
@@ -62,9 +74,17 @@ fn pin(pid: u32, core: usize) -> bool {
 /// # Errors
 /// If the system does not say.
 pub fn own_cpu() -> Result<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    cpu_of("self")
+}
+
+/// The same of any process, by its number.
+///
+/// # Errors
+/// If the system does not say.
+pub fn cpu_of(process: &str) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // After the name, which may have blanks: the state, and eleven further on utime and stime.
-    let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name in brackets")?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("a process without a name in brackets")?;
     let times: Vec<u64> =
         fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
     Ok(Duration::from_micros(times.iter().sum::<u64>() * 1_000_000 / ticks_per_second()))

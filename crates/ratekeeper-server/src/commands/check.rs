@@ -1,0 +1,76 @@
+//! `ratekeeper check`: one decision from the shell.
+//!
+//! It is made as a service would make it, on the same counters. Only an outage is no
+//! decision here: a rule may let requests pass meanwhile, but whoever asks by hand
+//! wants to know that nobody counted.
+
+mod quotas;
+mod report;
+mod request;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use ratekeeper::{Decision, Origin};
+
+use self::request::ByPolicy;
+use super::opened::{Address, Opened, runtime};
+use crate::cli::{CheckOptions, Format};
+use crate::failure::{Failure, without_secrets};
+
+pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+    let decision = match (runtime()?.block_on(decide(options)), options.format) {
+        (Ok(decision), _) => decision,
+        (Err(failure), Format::Text) => return Err(failure.into()),
+        (Err(failure), Format::Json) => {
+            let hint = failure.hint.as_deref().map(without_secrets);
+            let told = serde_json::json!({ "error": without_secrets(&failure.message), "hint": hint });
+            writeln!(std::io::stdout(), "{told}")?;
+            return Ok(ExitCode::from(2));
+        }
+    };
+    match options.format {
+        Format::Text => report::text(&decision)?,
+        Format::Json => report::json(&decision)?,
+    }
+    Ok(ExitCode::from(u8::from(!decision.is_allowed())))
+}
+
+async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
+    let decision = match &options.policy {
+        None => {
+            let quotas = quotas::read(options)?;
+            let opened = open(options, None).await?;
+            quotas::decide(&opened, &quotas, options).await?
+        }
+        Some(_) if !options.quotas.is_empty() || !options.and.is_empty() => {
+            return Err(Failure::new("got quotas and --policy; expected one of them")
+                .hint("a policy has quotas of its own: `ratekeeper check --policy FILE --claim user=ann`"));
+        }
+        Some(path) => {
+            let by = ByPolicy::read(path, options)?;
+            let opened = open(options, by.store()).await?;
+            by.decide(&opened, options).await?
+        }
+    };
+    if decision.origin() == Origin::Outage {
+        let would = if decision.is_allowed() { "let the request pass" } else { "refuse the request" };
+        return Err(Failure::new("the store did not answer").hint(format!(
+            "by its failure policy, a service would {would}; `ratekeeper doctor` looks at the store"
+        )));
+    }
+    Ok(decision)
+}
+
+/// The store, which has answered.
+async fn open(options: &CheckOptions, named: Option<&str>) -> Result<Opened, Failure> {
+    let address = Address::of(&options.store, named)?;
+    let opened = Opened::new(address.as_ref())?;
+    opened.ping().await?;
+    if address.is_none() && options.format == Format::Text && !options.peek {
+        anstream::eprintln!(
+            "note: counted in memory, which ends with this command; --store URL counts on a server"
+        );
+    }
+    Ok(opened)
+}

@@ -1,0 +1,98 @@
+//! A decision, for people and for programs.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use ratekeeper::{Decision, Enforcement, Origin, Verdict};
+use serde::Serialize;
+
+/// A sentence, and where there are several a line for each quota.
+pub(super) fn text(decision: &Decision) -> io::Result<()> {
+    let mut out = anstream::stdout();
+    let style = if decision.is_allowed() { AnsiColor::Green } else { AnsiColor::Red }.on_default();
+    let sentence = decision.explain();
+    let (word, rest) = sentence.split_at(sentence.find([' ', ':']).unwrap_or(sentence.len()));
+    writeln!(out, "{style}{word}{style:#}{rest}")?;
+    if decision.verdicts().len() > 1 {
+        let dim = Style::new().dimmed();
+        for verdict in decision.verdicts() {
+            let capacity = verdict.quota().capacity();
+            let (name, left) = (verdict.name(), verdict.remaining());
+            write!(out, "  {name}: {left} of {capacity} left {dim}({}){dim:#}", verdict.quota())?;
+            match (verdict.is_admitted(), verdict.enforcement()) {
+                (true, _) => writeln!(out)?,
+                (false, _) if verdict.retry_after().is_never() => writeln!(out, ", which never suffices")?,
+                (false, Enforcement::Enforce) => writeln!(out, ", enough in {}", verdict.retry_after())?,
+                (false, Enforcement::Shadow) => writeln!(out, ", would deny, but only watches")?,
+            }
+        }
+    }
+    out.flush()
+}
+
+/// As the HTTP API tells it: times in whole microseconds, `null` is never.
+#[derive(Serialize)]
+struct JsonDecision {
+    allowed: bool,
+    origin: &'static str,
+    at_us: u64,
+    retry_after_us: Option<u64>,
+    proceed_after_us: u64,
+    explanation: String,
+    limits: Vec<JsonLimit>,
+}
+
+#[derive(Serialize)]
+struct JsonLimit {
+    name: &'static str,
+    quota: String,
+    level: &'static str,
+    enforced: bool,
+    cost: u32,
+    remaining: u32,
+    reset_after_us: u64,
+    retry_after_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl From<&Verdict> for JsonLimit {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            name: verdict.name().label(),
+            quota: verdict.quota().to_string(),
+            level: verdict.level().as_str(),
+            enforced: verdict.enforcement() == Enforcement::Enforce,
+            cost: verdict.cost(),
+            remaining: verdict.remaining(),
+            reset_after_us: micros(verdict.reset_after()),
+            retry_after_us: verdict.retry_after().as_micros(),
+            receipt: verdict.receipt().map(|receipt| format!("{}.{}", receipt.at, receipt.detail)),
+        }
+    }
+}
+
+pub(super) fn json(decision: &Decision) -> io::Result<()> {
+    let told = JsonDecision {
+        allowed: decision.is_allowed(),
+        origin: match decision.origin() {
+            Origin::Store => "store",
+            Origin::Repeat => "repeat",
+            Origin::Outage => "outage",
+            Origin::Unlimited => "unlimited",
+        },
+        at_us: decision.at().as_micros(),
+        retry_after_us: decision.retry_after().as_micros(),
+        proceed_after_us: micros(decision.proceed_after()),
+        explanation: decision.explain(),
+        limits: decision.verdicts().iter().map(Into::into).collect(),
+    };
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &told)?;
+    writeln!(out)
+}

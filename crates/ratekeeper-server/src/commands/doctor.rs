@@ -1,0 +1,110 @@
+//! `ratekeeper doctor`: what is wrong with a store and with policies, and how to fix it.
+//!
+//! It asks as the user that services ask as, so it sees what they would meet; what
+//! that user may not look at is told as not known, never as good.
+
+mod access;
+mod connection;
+mod finding;
+mod info;
+mod policies;
+mod rehearsal;
+mod server;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use self::finding::{Finding, Severity};
+use super::opened::{Address, runtime};
+use crate::cli::{DoctorOptions, Format};
+
+pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+    let (mut findings, named) = policies::look(options.policy.as_deref());
+    match Address::of(&options.store, named.as_deref())? {
+        None => findings.insert(0, in_memory()),
+        Some(address) => {
+            let seen = runtime()?.block_on(store(&address))?;
+            findings.splice(0..0, seen);
+        }
+    }
+    match options.format {
+        Format::Text => text(&findings)?,
+        Format::Json => json(&findings)?,
+    }
+    let must_fix = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(ExitCode::from(u8::from(must_fix)))
+}
+
+fn in_memory() -> Finding {
+    let found = "memory: limits hold within one process, and counters end with it";
+    Finding::new("store", Severity::Note, found)
+        .fix("--store redis://HOST:PORT for limits that hold across processes")
+}
+
+/// Everything about a server, from whether it is there to what a decision on it takes.
+async fn store(address: &Address) -> anyhow::Result<Vec<Finding>> {
+    // First, so that what is wrong with the URL is told as such.
+    let store = address.open()?;
+    let mut findings = connection::transport(address)?;
+    let mut connection = match connection::connect(address).await {
+        Ok((connection, finding)) => {
+            findings.push(finding);
+            connection
+        }
+        Err(finding) => {
+            findings.push(finding);
+            return Ok(findings);
+        }
+    };
+    findings.extend(server::look(&mut connection).await);
+    let access = access::look(&mut connection, address).await;
+    let is_let_do = access.iter().all(|finding| finding.severity != Severity::Error);
+    findings.extend(access);
+    if is_let_do {
+        // Without its permissions, a decision may end in the middle of its writes.
+        findings.extend(rehearsal::look(&store).await);
+    }
+    Ok(findings)
+}
+
+fn text(findings: &[Finding]) -> io::Result<()> {
+    let mut out = anstream::stdout();
+    for Finding { check, severity, found, fix } in findings {
+        let style = match severity {
+            Severity::Ok => AnsiColor::Green.on_default(),
+            Severity::Note => Style::new().bold(),
+            Severity::Warning => AnsiColor::Yellow.on_default(),
+            Severity::Error => AnsiColor::Red.on_default(),
+        };
+        let word = severity.as_str();
+        writeln!(out, "{style}{word:<8}{style:#} {check:<12} {found}")?;
+        if let Some(fix) = fix {
+            writeln!(out, "{:>21} {fix}", "fix:")?;
+        }
+    }
+    out.flush()?;
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let mut err = anstream::stderr();
+    match (count(Severity::Error), count(Severity::Warning)) {
+        (0, 0) => writeln!(err, "\nnothing to fix"),
+        (0, warnings) => writeln!(err, "\nnothing must be fixed; {warnings} to think about"),
+        (errors, 0) => writeln!(err, "\n{errors} to fix"),
+        (errors, warnings) => writeln!(err, "\n{errors} to fix, {warnings} to think about"),
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'f> {
+    ok: bool,
+    findings: &'f [Finding],
+}
+
+fn json(findings: &[Finding]) -> io::Result<()> {
+    let ok = findings.iter().all(|finding| finding.severity != Severity::Error);
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &Report { ok, findings })?;
+    writeln!(out)
+}

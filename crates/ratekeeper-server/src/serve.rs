@@ -1,0 +1,35 @@
+//! `ratekeeper serve`: the decision engine over the network.
+//!
+//! ```text
+//! settings -> start: policies, store -> Api     what is asked, what is answered; no sockets
+//!                                        |
+//!                       Listener  ->    Http    one protocol; others will stand beside it
+//! ```
+
+mod admin;
+pub mod api;
+#[doc(hidden)]
+pub mod fuzz;
+mod health;
+mod hot;
+mod http;
+mod listener;
+mod logs;
+pub mod metrics;
+mod openapi;
+mod otlp;
+mod settings;
+mod start;
+mod tls;
+
+pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};
+pub use hot::HOT_KEYS_MAX;
+pub use http::{
+    BATCH_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, IDLE_DEFAULT,
+};
+pub use listener::{
+    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
+};
+pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
+pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings};
+pub use start::run;

@@ -1,0 +1,178 @@
+//! Who may do what operators do: forget counters, see keys and policies.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::request::Parts;
+use subtle::ConstantTimeEq as _;
+
+use super::api::Problem;
+
+/// The variable that holds the token of operators.
+pub const TOKEN_VARIABLE: &str = "RATEKEEPER_ADMIN_TOKEN";
+/// The shortest token, in bytes: shorter ones can be guessed.
+pub const TOKEN_BYTES_MIN: usize = 16;
+/// The longest token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 1_024;
+
+/// Who is let in.
+#[derive(Debug)]
+pub enum Admin {
+    /// Nobody.
+    Off,
+    /// Whoever is on this machine; for servers that nobody else can reach.
+    Local,
+    /// Whoever knows the token.
+    Token(Token),
+}
+
+/// A secret that is never printed.
+pub struct Token(Box<[u8]>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(...)")
+    }
+}
+
+impl Token {
+    /// A token.
+    ///
+    /// # Errors
+    /// If it is too short or too long, or could not stand in a header.
+    pub fn new(text: &str) -> anyhow::Result<Self> {
+        let text = text.trim();
+        if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) {
+            bail!("got {} bytes; expected {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}", text.len());
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            bail!("got a character that cannot stand in a header; expected printable ASCII without spaces");
+        }
+        Ok(Self(text.as_bytes().into()))
+    }
+
+    /// The token in a file.
+    ///
+    /// # Errors
+    /// As [`Token::new`]; also if the file cannot be read.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Self::new(&text).with_context(|| format!("the token in {}", path.display()))
+    }
+}
+
+impl Admin {
+    /// Lets a request in, or says why not.
+    pub(super) fn admits(&self, request: &Parts) -> Result<(), Problem> {
+        match self {
+            Admin::Off => Err(Problem::new(403, "this server serves nothing that is for operators alone")),
+            Admin::Token(token) => {
+                let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
+                let sent = sent.and_then(bearer).unwrap_or_default();
+                // In constant time: how much of a guess is right must not show.
+                if bool::from(sent.ct_eq(&token.0)) {
+                    return Ok(());
+                }
+                Err(Problem::new(
+                    401,
+                    "this is for operators: expected `Authorization: Bearer` and their token",
+                ))
+            }
+            Admin::Local if is_local(request) => Ok(()),
+            Admin::Local => Err(Problem::new(
+                403,
+                "without a token, operators are asked for on this machine only, and not by a page in a browser",
+            )),
+        }
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+}
+
+/// Whether a request names this machine and was not sent by a page. A page of anybody
+/// can make a browser on this machine send requests; it then has an origin, or, if its
+/// name was made to resolve to this machine, that name.
+fn is_local(request: &Parts) -> bool {
+    if request.headers.contains_key(ORIGIN) {
+        return false;
+    }
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = host.or_else(|| request.uri.authority().map(http::uri::Authority::as_str)) else {
+        // HTTP/1.0 without a host is no browser.
+        return true;
+    };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(admin: &Admin, fields: &[(&str, &str)]) -> Result<(), u16> {
+        let mut request = http::Request::post("/v1/reset");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        admin.admits(&parts).map_err(|problem| problem.status)
+    }
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let admin = Admin::Token(Token::new("0123456789abcdef\n").unwrap());
+        assert_eq!(admitted(&admin, &[("authorization", "Bearer 0123456789abcdef")]), Ok(()));
+        assert_eq!(admitted(&admin, &[("authorization", "bearer 0123456789abcdef")]), Ok(()));
+        let wrong = [
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0",
+            "Bearer ",
+            "Basic 0123456789abcdef",
+            "",
+            "B",
+        ];
+        for value in wrong {
+            assert_eq!(admitted(&admin, &[("authorization", value)]), Err(401), "{value}");
+        }
+        assert_eq!(admitted(&admin, &[]), Err(401));
+        assert_eq!(format!("{admin:?}"), "Token(Token(...))");
+    }
+
+    #[test]
+    fn tokens_that_can_be_guessed_are_refused() {
+        for text in [
+            "",
+            "short",
+            "with a space in it",
+            &"x".repeat(TOKEN_BYTES_MAX + 1),
+            "caf\u{e9}-caf\u{e9}-caf\u{e9}",
+        ] {
+            assert!(Token::new(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_token_pages_in_a_browser_stay_outside() {
+        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "127.8.8.8"] {
+            assert_eq!(admitted(&Admin::Local, &[("host", host)]), Ok(()), "{host}");
+            let with_origin = [("host", host), ("origin", "http://localhost:8080")];
+            assert_eq!(admitted(&Admin::Local, &with_origin), Err(403), "{host}");
+        }
+        for host in
+            ["example.org", "example.org:8080", "127.0.0.1.example.org", "10.0.0.1", "[2001:db8::1]:80", ""]
+        {
+            assert_eq!(admitted(&Admin::Local, &[("host", host)]), Err(403), "{host}");
+        }
+        assert_eq!(admitted(&Admin::Local, &[]), Ok(()));
+        assert_eq!(admitted(&Admin::Off, &[("host", "localhost")]), Err(403));
+    }
+}

@@ -1,0 +1,346 @@
+//! The calls of the HTTP API, without HTTP: from the bytes of a call to an answer.
+//!
+//! Fuzzers and tests call these functions as they are; `http` puts them on a socket.
+
+mod batch;
+mod call;
+mod charges;
+mod facts;
+mod limit;
+mod policy;
+mod problem;
+mod told;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use ratekeeper::policy::PolicyLimiter;
+use ratekeeper::{Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Settled, Store};
+use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
+use serde::Deserialize;
+use serde_json::json;
+use smallvec::SmallVec;
+
+pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETERS_MAX};
+use self::call::{Call, Text};
+pub use self::charges::LIMIT_NAMES_MAX;
+pub(crate) use self::charges::Names;
+pub use self::problem::{PROBLEM_JSON, Problem};
+use self::told::Told;
+use crate::serve::hot::HotKeys;
+use crate::serve::metrics::Metrics;
+
+/// What most answers are.
+pub const JSON: &str = "application/json";
+/// How long a reservation can be settled, unless the call says otherwise.
+pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
+/// Bytes of an ordinary answer: it is written without growing.
+const ANSWER_BYTES: usize = 512;
+
+/// The engine as callers of the API see it.
+pub struct Api {
+    limiter: PolicyLimiter,
+    store: Arc<dyn Store>,
+    names: Names,
+    options: HttpOptions,
+    pub(crate) metrics: Metrics,
+    pub(crate) hot: HotKeys,
+}
+
+/// What is answered to a call.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// What the body is.
+    pub content_type: &'static str,
+    /// Header fields about limits.
+    pub fields: SmallVec<[Field; 4]>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Text that is no problem.
+    pub(crate) fn of(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
+        Self { status: 200, content_type, fields: SmallVec::new(), body: body.into() }
+    }
+
+    pub(crate) fn json(value: &serde_json::Value) -> Self {
+        Self::of(JSON, value.to_string())
+    }
+}
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Self {
+        let mut body = Vec::with_capacity(ANSWER_BYTES);
+        problem.write(&mut body);
+        Self { status: problem.status, content_type: PROBLEM_JSON, fields: SmallVec::new(), body }
+    }
+}
+
+impl Api {
+    /// The API of a limiter, whose store also counts what is asked without a policy.
+    ///
+    /// # Errors
+    /// If the process has used up its names.
+    pub fn new(limiter: PolicyLimiter, store: Arc<dyn Store>) -> Result<Self, InvalidInput> {
+        Ok(Self {
+            limiter,
+            store,
+            names: Names::new()?,
+            options: HttpOptions::default(),
+            metrics: Metrics::default(),
+            hot: HotKeys::default(),
+        })
+    }
+
+    /// The policies and the store that decide.
+    #[must_use]
+    pub fn limiter(&self) -> &PolicyLimiter {
+        &self.limiter
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// `POST /v1/check`: a request against the policy.
+    pub async fn check(&self, body: &[u8]) -> Answer {
+        answered(async { Ok(self.told(&self.check_call(&read(body)?).await?)) }.await)
+    }
+
+    /// `POST /v1/limit`: charges without a policy.
+    pub async fn limit(&self, body: &[u8]) -> Answer {
+        match self.limit_or_wait(body) {
+            Ok(answer) => answer,
+            Err(waiting) => waiting.await,
+        }
+    }
+
+    /// The answer, or the wait for it. What is waited for is on the heap, so that calls
+    /// that need not wait do not carry room for it from hand to hand.
+    fn limit_or_wait<'a>(&'a self, body: &'a [u8]) -> Result<Answer, BoxFuture<'a, Answer>> {
+        let call: Call<'_> = match read(body) {
+            Ok(call) => call,
+            Err(problem) => return Ok(problem.into()),
+        };
+        match self.limit_at_once(&call) {
+            Ok(Some(decision)) => Ok(self.told(&decision)),
+            Ok(None) => Err(Box::pin(async move {
+                answered(self.limit_waiting(&call).await.map(|decision| self.told(&decision)))
+            })),
+            Err(problem) => Ok(problem.into()),
+        }
+    }
+
+    /// `POST /v1/peek`: what either would meet, and nothing changes.
+    pub async fn peek(&self, body: &[u8]) -> Answer {
+        answered(self.peeked(body, false).await)
+    }
+
+    /// `POST /v1/explain`: the same in words.
+    pub async fn explain(&self, body: &[u8]) -> Answer {
+        answered(self.peeked(body, true).await)
+    }
+
+    async fn peeked(&self, body: &[u8], explained: bool) -> Result<Answer, Problem> {
+        let call: Call<'_> = read(body)?;
+        call.refuse(&Call::DOING)?;
+        let decision = match call.charges {
+            Some(_) => self.peek_charges(&call).await?,
+            None => self.peek_request(&call).await?,
+        };
+        let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision) }));
+        answer.fields = Tally::of(&decision).fields(&self.options).collect();
+        Ok(answer)
+    }
+
+    /// `POST /v1/refund`: gives back what a decision charged.
+    pub async fn refund(&self, body: &[u8]) -> Answer {
+        let refunded = async {
+            let call: Call<'_> = read(body)?;
+            call.refuse(&["id", "keep_seconds", "hold_seconds", "actual"])?;
+            let told = call.decision.as_ref().ok_or_else(|| Problem::missing("decision"))?;
+            let units = call.units.unwrap_or(LIMIT_MAX);
+            match call.charges {
+                Some(_) => self.refund_charges(&call, told, units).await?,
+                None => self.refund_request(&call, told, units).await?,
+            }
+            Ok(Answer::json(&json!({ "refunded": true })))
+        };
+        answered(refunded.await)
+    }
+
+    /// `POST /v1/reserve`: charges an estimate that is settled later.
+    pub async fn reserve(&self, body: &[u8]) -> Answer {
+        let reserved = async {
+            let call: Call<'_> = read(body)?;
+            call.refuse(&["keep_seconds", "actual", "units", "decision"])?;
+            let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
+            let hold = call.hold_seconds.map_or(HOLD_DEFAULT, Duration::from_secs);
+            let decision = match call.charges {
+                Some(_) => self.reserve_charges(&call, id, hold).await?,
+                None => self.reserve_request(&call, id, hold).await?,
+            };
+            Ok(self.told(&decision))
+        };
+        answered(reserved.await)
+    }
+
+    /// `POST /v1/settle`: makes a reservation what it really was.
+    pub async fn settle(&self, body: &[u8]) -> Answer {
+        let settled = async {
+            let call: Call<'_> = read(body)?;
+            let actual = call.actual.ok_or_else(|| Problem::missing("actual"))?;
+            self.settled(&call, Some(actual)).await
+        };
+        answered(settled.await)
+    }
+
+    /// `POST /v1/cancel`: undoes a reservation.
+    pub async fn cancel(&self, body: &[u8]) -> Answer {
+        let cancelled = async {
+            let call: Call<'_> = read(body)?;
+            call.refuse(&["actual"])?;
+            self.settled(&call, None).await
+        };
+        answered(cancelled.await)
+    }
+
+    async fn settled(&self, call: &Call<'_>, actual: Option<u64>) -> Result<Answer, Problem> {
+        call.refuse(&["keep_seconds", "hold_seconds", "units", "decision", "charges", "on_outage"])?;
+        call.refuse(&Call::REQUEST)?;
+        let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
+        let settled = self.limiter.settle(id, actual).await.map_err(Problem::store)?;
+        let word = match settled {
+            Settled::Done => "done",
+            Settled::Already => "already",
+            Settled::Lapsed => {
+                return Err(Problem::new(410, "the reservation has lapsed; its estimate stays charged"));
+            }
+            Settled::Unknown => return Err(Problem::new(404, "there is no reservation of this id")),
+        };
+        Ok(Answer::json(&json!({ "settled": word })))
+    }
+
+    /// `POST /v1/reset`: forgets counters. For operators.
+    pub async fn reset(&self, body: &[u8]) -> Answer {
+        let reset = async {
+            let call: Call<'_> = read(body)?;
+            call.refuse(&Call::DOING)?;
+            let forgotten = match call.charges {
+                Some(_) => self.reset_charges(&call).await?,
+                None => self.reset_request(&call).await?,
+            };
+            Ok(Answer::json(&json!({ "forgotten": forgotten })))
+        };
+        answered(reset.await)
+    }
+
+    /// A decision as an answer: 200, 429 or 503, with the fields that tell of limits.
+    fn told(&self, decision: &Decision) -> Answer {
+        let tally = Tally::of(decision);
+        let Some(denial) = Denial::of(decision, &self.options) else {
+            let fields = tally.fields(&self.options).collect();
+            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decision))) };
+        };
+        // A problem document may have members of its own: the decision is among them.
+        let problem = denial.body();
+        let mut body = Vec::with_capacity(2 * ANSWER_BYTES);
+        body.extend_from_slice(problem.strip_suffix('}').unwrap_or(&problem).as_bytes());
+        let members = body.len();
+        Told::new(decision).write(&mut body);
+        if let Some(brace) = body.get_mut(members) {
+            *brace = b',';
+        }
+        let content_type = field_content_type();
+        let of_denial = denial.fields().filter(|(name, _)| *name != content_type);
+        let fields = tally.fields(&self.options).chain(of_denial).collect();
+        Answer { status: denial.status(), content_type: denial.content_type(), fields, body }
+    }
+}
+
+/// The content type is said once, by the answer itself.
+const fn field_content_type() -> &'static str {
+    ratekeeper_http::field::CONTENT_TYPE
+}
+
+fn answered(result: Result<Answer, Problem>) -> Answer {
+    result.unwrap_or_else(Answer::from)
+}
+
+/// Reads a call.
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::unread::<T>(body, &error))
+}
+
+fn written(told: &Told<'_>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(ANSWER_BYTES);
+    told.write(&mut body);
+    body
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "what `map_err` wants")]
+fn input(error: InvalidInput) -> Problem {
+    Problem::input(&error)
+}
+
+/// How long an id is kept.
+fn keep(call: &Call<'_>) -> Result<Duration, Problem> {
+    let keep = call.keep_seconds.map_or(IDEMPOTENCY_DEFAULT, Duration::from_secs);
+    if keep.is_zero() || keep > RETENTION_MAX {
+        return Err(Problem::wrong("keep_seconds", "1 to 86400"));
+    }
+    Ok(keep)
+}
+
+impl Call<'_> {
+    /// What tells of a request.
+    const REQUEST: [&'static str; 11] = [
+        "service", "method", "path", "route", "query", "headers", "client", "identity", "body", "key", "cost",
+    ];
+    /// What tells what to do with it.
+    const DOING: [&'static str; 6] = ["id", "keep_seconds", "hold_seconds", "actual", "units", "decision"];
+
+    /// Refuses fields that have no place in a call.
+    fn refuse(&self, fields: &[&'static str]) -> Result<(), Problem> {
+        match fields.iter().find(|field| self.has(field)) {
+            Some(field) => Err(Problem::out_of_place(field)),
+            None => Ok(()),
+        }
+    }
+
+    fn has(&self, field: &str) -> bool {
+        match field {
+            "charges" => self.charges.is_some(),
+            "on_outage" => self.on_outage.is_some(),
+            "service" => self.service.is_some(),
+            "method" => self.method.is_some(),
+            "path" => self.path.is_some(),
+            "route" => self.route.is_some(),
+            "query" => self.query.is_some(),
+            "headers" => self.headers.is_some(),
+            "client" => self.client.is_some(),
+            "identity" => self.identity.is_some(),
+            "body" => self.body.is_some(),
+            "key" => self.key.is_some(),
+            "cost" => self.cost.is_some(),
+            "id" => self.id.is_some(),
+            "keep_seconds" => self.keep_seconds.is_some(),
+            "hold_seconds" => self.hold_seconds.is_some(),
+            "actual" => self.actual.is_some(),
+            "units" => self.units.is_some(),
+            "decision" => self.decision.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("limiter", &self.limiter).finish_non_exhaustive()
+    }
+}

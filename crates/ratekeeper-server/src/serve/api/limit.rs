@@ -1,0 +1,130 @@
+//! Calls about charges without a policy.
+
+use std::time::Duration;
+
+use ratekeeper::{Decision, Origin, Outcome, Reservation, StoreError};
+
+use super::call::{Call, ToldDecision};
+use super::charges::{Asked, OnOutage};
+use super::problem::Problem;
+use super::{Api, input, keep};
+
+impl Api {
+    /// Judges charges and charges them, or says (`None`) that it takes a wait for the store.
+    pub(super) fn limit_at_once(&self, call: &Call<'_>) -> Result<Option<Decision>, Problem> {
+        call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        if call.id.is_some() {
+            return Ok(None);
+        }
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
+        let mut decision = Decision::default();
+        match self.store.try_check(&check, &mut decision) {
+            None => return Ok(None),
+            Some(Ok(())) => {}
+            Some(Err(error)) => decision = self.without_store(&asked, error)?,
+        }
+        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        Ok(Some(decision))
+    }
+
+    /// The same, with the wait. Nothing here waits on a store that needs no I/O.
+    pub(super) async fn limit_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        match self.limit_at_once(call)? {
+            Some(decision) => Ok(decision),
+            None => self.limit_waiting(call).await,
+        }
+    }
+
+    /// The rest of a call that could not be answered at once.
+    pub(super) async fn limit_waiting(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
+        let answer = match &call.id {
+            Some(id) => {
+                let once = Reservation::once(id.as_str(), keep(call)?).map_err(input)?;
+                self.store.reserve(&check, &once).await
+            }
+            None => self.store.check(&check).await,
+        };
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => self.without_store(&asked, error)?,
+        };
+        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        Ok(decision)
+    }
+
+    pub(super) async fn peek_charges(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
+        let told = self.store.check(&check.peek()).await;
+        told.or_else(|error| self.without_store(&asked, error))
+    }
+
+    pub(super) async fn reserve_charges(
+        &self,
+        call: &Call<'_>,
+        id: &str,
+        hold: Duration,
+    ) -> Result<Decision, Problem> {
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
+        if check.charges().iter().any(|charge| charge.units() == 0) {
+            return Err(Problem::wrong("cost", "an estimate of at least 1: nothing cannot be settled"));
+        }
+        let reservation = Reservation::hold(id, hold).map_err(input)?;
+        let decision = match self.store.reserve(&check, &reservation).await {
+            Ok(decision) => decision,
+            Err(error) => self.without_store(&asked, error)?,
+        };
+        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        Ok(decision)
+    }
+
+    pub(super) async fn refund_charges(
+        &self,
+        call: &Call<'_>,
+        told: &ToldDecision<'_>,
+        units: u32,
+    ) -> Result<(), Problem> {
+        let asked = self.asked(call)?;
+        let charges = asked.charges()?;
+        let check = charges.check().map_err(input)?;
+        let decision = asked.told(&charges, told)?;
+        self.store.refund(&check, &decision, units).await.map_err(Problem::store)
+    }
+
+    pub(super) async fn reset_charges(&self, call: &Call<'_>) -> Result<usize, Problem> {
+        let asked = self.asked(call)?;
+        asked.charges()?;
+        let mut forgotten = 0;
+        for (key, algorithm) in asked.counters()? {
+            forgotten += usize::from(self.store.reset(key, algorithm).await.map_err(Problem::store)?);
+        }
+        Ok(forgotten)
+    }
+
+    fn asked<'c>(&self, call: &'c Call<'c>) -> Result<Asked<'c>, Problem> {
+        call.refuse(&Call::REQUEST)?;
+        Asked::new(call, self.names())
+    }
+
+    /// What charges say to a store that could not answer.
+    #[cold]
+    fn without_store(&self, asked: &Asked<'_>, error: StoreError) -> Result<Decision, Problem> {
+        if let Some(error) = error.into_input() {
+            return Err(input(error));
+        }
+        let outcome = match asked.on_outage {
+            OnOutage::Allow => Outcome::Allow,
+            OnOutage::Deny => Outcome::Deny,
+        };
+        self.metrics.outage(outcome);
+        Ok(Decision::without_store(outcome, Origin::Outage, self.store.now()))
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls about requests, which a policy decides on.
+
+use std::time::Duration;
+
+use ratekeeper::policy::{Ask, Matched, ServiceLimiter};
+use ratekeeper::{Decision, Name, Quota};
+
+use super::call::{Call, Few, Text, ToldDecision};
+use super::charges::charged;
+use super::facts::CallFacts;
+use super::problem::Problem;
+use super::{Api, input, keep};
+
+impl Api {
+    /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
+    pub(super) async fn check_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        let matched = self.matched(call)?;
+        let mut decision = Decision::default();
+        match &call.id {
+            Some(id) => decision = matched.check_once(id.as_str(), keep(call)?).await.map_err(input)?,
+            None => match matched.try_check(&mut decision) {
+                Some(answer) => answer.map_err(input)?,
+                None => decision = matched.check().await.map_err(input)?,
+            },
+        }
+        self.note(&matched, &decision);
+        Ok(decision)
+    }
+
+    pub(super) async fn peek_request(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        self.matched(call)?.peek().await.map_err(input)
+    }
+
+    pub(super) async fn reserve_request(
+        &self,
+        call: &Call<'_>,
+        id: &str,
+        hold: Duration,
+    ) -> Result<Decision, Problem> {
+        let matched = self.matched(call)?;
+        let decision = matched.reserve(id, hold).await.map_err(input)?;
+        self.note(&matched, &decision);
+        Ok(decision)
+    }
+
+    pub(super) async fn refund_request(
+        &self,
+        call: &Call<'_>,
+        told: &ToldDecision<'_>,
+        units: u32,
+    ) -> Result<(), Problem> {
+        let matched = self.matched(call)?;
+        let Few(limits) = &told.limits;
+        for (index, limit) in limits.iter().enumerate() {
+            let read = charged(limit).map(drop);
+            read.map_err(|problem| problem.within(&format!("decision.limits[{index}]")))?;
+        }
+        let told = |name: Name, _: &Quota| {
+            let limit = limits.iter().find(|limit| limit.name.as_str() == name.label())?;
+            charged(limit).ok().map(|charged| charged.under(name))
+        };
+        matched.refund_told(told, units).await.map_err(input)
+    }
+
+    pub(super) async fn reset_request(&self, call: &Call<'_>) -> Result<usize, Problem> {
+        self.matched(call)?.reset().await.map_err(Problem::store)
+    }
+
+    /// The rules that apply to what a call tells about. The call itself is not needed
+    /// any more then, so that nothing of it is kept while a store is asked.
+    fn matched(&self, call: &Call<'_>) -> Result<Matched, Problem> {
+        let (service, facts) = self.facts(call)?;
+        Ok(service.matched(&ask(call, &facts)))
+    }
+
+    /// The limits that are asked, and what they are told.
+    fn facts<'c>(&self, call: &'c Call<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
+        call.refuse(&["charges", "on_outage"])?;
+        let service = match call.service.as_ref().map(Text::as_str) {
+            Some(name) => {
+                let known = self.limiter.known_service(name).filter(|service| service.policy().is_some());
+                known.ok_or_else(|| Problem::wrong("service", "one that has a policy"))?
+            }
+            None => self.limiter.only_service().ok_or_else(|| {
+                Problem::wrong("service", "the name of a service that has a policy: there is not exactly one")
+            })?,
+        };
+        let mut facts = CallFacts::new(call)?;
+        if service.needs_of(&facts).body {
+            facts.read_body()?;
+        }
+        Ok((service, facts))
+    }
+
+    /// Notes what became of a request.
+    fn note(&self, matched: &Matched, decision: &Decision) {
+        for rule in matched.rules() {
+            let of_rule = decision.verdicts().iter().filter(|verdict| verdict.name().rule() == rule.rule);
+            // Of several quotas, the one that had no room speaks for the rule.
+            let verdict = of_rule.max_by_key(|verdict| verdict.retry_after());
+            self.metrics.decided(&rule, decision, verdict);
+            if !decision.is_allowed() && verdict.is_some_and(ratekeeper::Verdict::is_denied) {
+                self.hot.denied(rule.rule, rule.subject);
+            }
+        }
+    }
+}
+
+fn ask<'c>(call: &'c Call<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
+    let ask = Ask::request(facts).cost(call.cost.unwrap_or(1));
+    match &call.key {
+        Some(key) => ask.with_key(key.as_str()),
+        None => ask,
+    }
+}

@@ -1,0 +1,127 @@
+//! What is wrong with a call, as a problem document (RFC 9457).
+
+use ratekeeper::{Field, InvalidInput, StoreError, StoreErrorKind};
+use serde::Serialize;
+
+/// What a problem document is.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Something that is wrong with a call, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    /// The status of the response.
+    pub status: u16,
+    detail: String,
+    /// Which field of the call is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+}
+
+impl Problem {
+    /// A problem with a status; its title is the status in words.
+    pub(crate) fn new(status: u16, detail: impl Into<String>) -> Self {
+        let title = match status {
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            408 => "Request Timeout",
+            409 => "Conflict",
+            410 => "Gone",
+            413 => "Content Too Large",
+            422 => "Unprocessable Content",
+            503 => "Service Unavailable",
+            _ => "Error",
+        };
+        Self { kind: "about:blank", title, status, detail: detail.into(), field: None }
+    }
+
+    /// A field that is wrong, and what would be right.
+    pub(crate) fn wrong(field: impl Into<String>, expected: impl AsRef<str>) -> Self {
+        let field = field.into();
+        let detail = format!("{field}: expected {}", expected.as_ref());
+        Self { field: Some(field), ..Self::new(422, detail) }
+    }
+
+    /// A field that must be there.
+    pub(super) fn missing(field: &str) -> Self {
+        let detail = format!("{field}: it is missing");
+        Self { field: Some(field.to_owned()), ..Self::new(422, detail) }
+    }
+
+    /// A field that says nothing in this call.
+    pub(super) fn out_of_place(field: &str) -> Self {
+        let detail = format!("{field}: it has no place in this call");
+        Self { field: Some(field.to_owned()), ..Self::new(422, detail) }
+    }
+
+    /// The same, of a field within another: `charges[0]`.
+    pub(super) fn within(mut self, parent: &str) -> Self {
+        self.field = Some(match self.field.take() {
+            Some(field) => format!("{parent}.{field}"),
+            None => parent.to_owned(),
+        });
+        self.detail = format!("{parent}.{}", self.detail);
+        self
+    }
+
+    /// A call that is no JSON, or not the JSON that is expected.
+    #[cold]
+    pub(super) fn unread<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Self {
+        if !error.is_data() {
+            return Self::new(400, format!("the body is no JSON: {error}"));
+        }
+        // Read again, to find out where it went wrong.
+        let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
+        let path = serde_path_to_error::deserialize::<_, T>(deserializer)
+            .err()
+            .map(|error| error.path().to_string());
+        let field = path.filter(|path| path != "." && path != "?");
+        let place = field.as_ref().map_or_else(String::new, |field| format!("{field}: "));
+        Self { field, ..Self::new(422, format!("{place}{error}")) }
+    }
+
+    /// What the library says of an input.
+    pub(super) fn input(error: &InvalidInput) -> Self {
+        let field = match error.field {
+            Field::Idempotency | Field::Reservation => "id",
+            Field::Check => "charges",
+            Field::QuotaText | Field::Limit | Field::Window | Field::Burst | Field::Queue | Field::Offset => {
+                "quota"
+            }
+            Field::Algorithm => "algorithm",
+            Field::Cost => "cost",
+            Field::Key => "key",
+            Field::Name => "name",
+            Field::Override => "overrides",
+            _ => "request",
+        };
+        // An id that stands for another check is in conflict with what is there.
+        let status =
+            if error.field == Field::Idempotency && error.got.starts_with("id ") { 409 } else { 422 };
+        Self { field: Some(field.to_owned()), ..Self::new(status, error.to_string()) }
+    }
+
+    /// A store that could not answer a call which has no failure policy.
+    pub(super) fn store(error: StoreError) -> Self {
+        let kind = error.kind();
+        let message = error.to_string();
+        match error.into_input() {
+            Some(input) => Self::input(&input),
+            None if kind == StoreErrorKind::Timeout => {
+                Self::new(503, "the store did not answer in time; what was asked may have been done")
+            }
+            None => Self::new(503, format!("the store could not be asked: {message}")),
+        }
+    }
+
+    /// The document.
+    pub(crate) fn write(&self, into: &mut Vec<u8>) {
+        // Strings and numbers can always be written.
+        let _ = serde_json::to_writer(into, self);
+    }
+}

@@ -1,0 +1,82 @@
+//! The JSON entry points on any bytes, for fuzzers and for tests.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::FutureExt as _;
+use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
+
+use super::api::{Answer, Api};
+
+/// Looks at everything that a call can tell.
+const POLICY: &str = r#"
+    service = "fuzzed"
+
+    [[rules]]
+    name = "all"
+    when = "method != 'x' || body.a.b > 1 || query.q == header.h || identity.n > 2.5"
+    keys = ["a:{body.a}", "h:{header.x-key}:{cookie.c}", "u:{identity.user}", "q:{query.q}", "ip:{client.ip}"]
+    fallback = "nobody"
+    quota = "5/s"
+
+    [[rules]]
+    name = "priced"
+    keys = "all"
+    cost = "size(body.items) + 1"
+    quotas = ["100/min fixed_window", "50/s leaky_bucket queue 10", "10/h concurrency"]
+
+    [[rules]]
+    name = "mine"
+    caller_key = true
+    quota = "5/s sliding_log"
+"#;
+
+fn api() -> &'static Api {
+    static API: OnceLock<Api> = OnceLock::new();
+    API.get_or_init(|| {
+        let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(10_000, Arc::new(clock)));
+        let policies = Policies::builder().mode(None).build().expect("nothing is asked of the environment");
+        let spec = PolicySpec::read("fuzzed", Format::Toml, POLICY.as_bytes());
+        policies.install("fuzzed", spec, None).expect("a good policy");
+        Api::new(PolicyLimiter::on(Arc::clone(&store), policies), store).expect("names are left")
+    })
+}
+
+/// Sends `body` to every call. Whatever it is, the answer has a status that says whose
+/// fault it is, and is JSON.
+///
+/// # Panics
+/// If it is not.
+pub fn json_calls(body: &[u8]) {
+    let api = api();
+    let answers = [
+        api.limit(body).now_or_never(),
+        api.check(body).now_or_never(),
+        api.limit_batch(body).now_or_never(),
+        api.check_batch(body).now_or_never(),
+        api.peek(body).now_or_never(),
+        api.explain(body).now_or_never(),
+        api.refund(body).now_or_never(),
+        api.reserve(body).now_or_never(),
+        api.settle(body).now_or_never(),
+        api.cancel(body).now_or_never(),
+        api.reset(body).now_or_never(),
+    ];
+    for answer in answers {
+        sound(&answer.expect("memory does not wait"));
+    }
+}
+
+fn sound(answer: &Answer) {
+    assert!(
+        matches!(answer.status, 200 | 400 | 404 | 409 | 410 | 422 | 429 | 503),
+        "a status of {}",
+        answer.status
+    );
+    let told: Result<serde_json::Value, _> = serde_json::from_slice(&answer.body);
+    assert!(told.is_ok_and(|told| told.is_object()), "{}", String::from_utf8_lossy(&answer.body));
+    for (_, value) in &answer.fields {
+        assert!(value.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{value}");
+    }
+}

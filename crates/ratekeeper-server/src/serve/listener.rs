@@ -1,0 +1,250 @@
+//! What listens: sockets, TLS, how many connections at once, and how it all ends.
+//!
+//! A listener knows nothing of what is spoken on it. Another protocol is another
+//! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Connections that are served at once, unless told otherwise.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
+/// Connections that the system keeps waiting to be accepted.
+const BACKLOG: u32 = 1_024;
+/// How long a client has for its part of a TLS handshake.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait before accepting again when the system has nothing to give.
+const EXHAUSTED_WAIT: Duration = Duration::from_millis(50);
+
+/// Serving one connection.
+pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What is spoken on a listener.
+pub trait Protocol: Send + Sync + 'static {
+    /// What people call it.
+    fn name(&self) -> &'static str;
+
+    /// A connection was accepted.
+    fn opened(&self) {}
+
+    /// It is over.
+    fn closed(&self) {}
+
+    /// What to say to a connection that is one too many.
+    fn refused(&self) -> &'static [u8];
+
+    /// Serves a connection until it is over; when it is time to finish, no later than
+    /// after what is under way.
+    fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing) -> Serving;
+}
+
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// As it is.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A socket, and what is spoken on it.
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    protocol: Arc<dyn Protocol>,
+}
+
+impl Listener {
+    /// Listens at an address; port 0 picks one.
+    ///
+    /// # Errors
+    /// If nobody can listen there.
+    pub fn bind(
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        protocol: Arc<dyn Protocol>,
+    ) -> anyhow::Result<Self> {
+        let bound = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        };
+        let socket =
+            bound().with_context(|| format!("cannot listen on {address} for {}", protocol.name()))?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address, tls, protocol })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether what is sent is encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop) {
+        let (stream, _) = match self.socket.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Mostly: no file descriptor is left. Some will be when connections end.
+                tracing::warn!(%error, "a connection could not be accepted");
+                return tokio::time::sleep(EXHAUSTED_WAIT).await;
+            }
+        };
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+            let words = self.protocol.refused();
+            if self.tls.is_none() {
+                // What does not fit into the socket's buffer now is not waited for.
+                let _ = stream.try_write(words);
+            }
+            return;
+        };
+        // Answers are small, and whoever asked waits for them.
+        let _ = stream.set_nodelay(true);
+        let (protocol, tls, finishing) = (Arc::clone(&self.protocol), self.tls.clone(), stop.finishing());
+        tokio::spawn(serve(protocol, tls, stream, finishing, place));
+    }
+}
+
+async fn serve(
+    protocol: Arc<dyn Protocol>,
+    tls: Option<TlsAcceptor>,
+    stream: TcpStream,
+    finishing: Finishing,
+    _place: OwnedSemaphorePermit,
+) {
+    protocol.opened();
+    let stream = match tls {
+        None => Some(Stream::Plain(stream)),
+        Some(tls) => match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
+            Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                None
+            }
+            Err(_) => None,
+        },
+    };
+    if let Some(stream) = stream {
+        Arc::clone(&protocol).serve(stream, finishing).await;
+    }
+    protocol.closed();
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("protocol", &self.protocol.name())
+            .field("address", &self.address)
+            .finish()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Serving,
+    /// Everything is served as before, but `/readyz` says to go elsewhere.
+    Draining,
+    /// What is under way is finished, nothing else begins.
+    Finishing,
+}
+
+/// How a server is told to stop; clones tell the same server.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Sender<Stage>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self(watch::Sender::new(Stage::Serving))
+    }
+}
+
+impl Stop {
+    /// Lets everybody know that the server will stop; it serves as before.
+    pub fn drain(&self) {
+        self.reach(Stage::Draining);
+    }
+
+    /// Stops accepting connections and lets those there are finish.
+    pub fn finish(&self) {
+        self.reach(Stage::Finishing);
+    }
+
+    fn reach(&self, stage: Stage) {
+        self.0.send_if_modified(|now| std::mem::replace(now, stage.max(*now)) < stage);
+    }
+
+    /// Whether it was told to.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.0.borrow() > Stage::Serving
+    }
+
+    pub(super) fn finishing(&self) -> Finishing {
+        Finishing(self.0.subscribe())
+    }
+}
+
+/// When it is time to finish.
+#[derive(Debug)]
+pub struct Finishing(watch::Receiver<Stage>);
+
+impl Finishing {
+    /// Waits for it.
+    pub async fn wait(mut self) {
+        // If nobody can tell any more, everything is over too.
+        let _ = self.0.wait_for(|stage| *stage == Stage::Finishing).await;
+    }
+}
+
+/// Serves on all listeners until `stop` says to finish, and then until all connections
+/// are over or `grace` has passed. Says whether all were over.
+///
+/// # Panics
+/// If `connections_max` is beyond what a semaphore can count, some 2^60.
+pub async fn serve_all(
+    listeners: Vec<Listener>,
+    stop: &Stop,
+    connections_max: usize,
+    grace: Duration,
+) -> bool {
+    let places = Arc::new(Semaphore::new(connections_max));
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| {
+            let (places, stop) = (Arc::clone(&places), stop.clone());
+            tokio::spawn(async move {
+                let mut finishing = std::pin::pin!(stop.finishing().wait());
+                loop {
+                    tokio::select! {
+                        biased;
+                        () = &mut finishing => return,
+                        () = listener.accept(&places, &stop) => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    stop.finishing().wait().await;
+    for task in accepting {
+        let _ = task.await;
+    }
+    let all = u32::try_from(connections_max).unwrap_or(u32::MAX);
+    tokio::time::timeout(grace, places.acquire_many(all)).await.is_ok()
+}

@@ -1,0 +1,177 @@
+//! What is counted, and how it is shown.
+//!
+//! Counting is a few atomic additions; everything else happens when somebody looks.
+//! No label holds anything that a request has said: rules, plans, names and services
+//! are the words of operators, and there is a bound on them all the same.
+
+mod families;
+mod histogram;
+mod prometheus;
+mod series;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ratekeeper::policy::MatchedRule;
+use ratekeeper::{Decision, Outcome, Verdict};
+
+pub(crate) use self::families::families;
+pub use self::families::{Family, Kind, Sample, Value};
+use self::histogram::Histogram;
+pub(crate) use self::series::Outcomes;
+use self::series::RuleSeries;
+pub use self::series::SERIES_MAX;
+
+/// The upper ends of the buckets for latencies, in seconds.
+const LATENCY_BUCKETS: [f64; 12] =
+    [0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0];
+/// The upper ends of the buckets for batches, in checks.
+const BATCH_BUCKETS: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 50.0, 200.0, 1_000.0];
+/// Statuses that are told apart; others are the last.
+const STATUSES: [u16; 16] = [200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 431, 503, 0];
+
+/// The calls that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "their names say what they are")]
+pub enum Endpoint {
+    Check,
+    CheckBatch,
+    Limit,
+    LimitBatch,
+    Peek,
+    Explain,
+    Refund,
+    Reserve,
+    Settle,
+    Cancel,
+    Reset,
+    HotKeys,
+    Policies,
+    Metrics,
+    OpenApi,
+    Healthz,
+    Readyz,
+    Unknown,
+}
+
+impl Endpoint {
+    /// All of them.
+    pub const ALL: [Endpoint; 18] = [
+        Endpoint::Check,
+        Endpoint::CheckBatch,
+        Endpoint::Limit,
+        Endpoint::LimitBatch,
+        Endpoint::Peek,
+        Endpoint::Explain,
+        Endpoint::Refund,
+        Endpoint::Reserve,
+        Endpoint::Settle,
+        Endpoint::Cancel,
+        Endpoint::Reset,
+        Endpoint::HotKeys,
+        Endpoint::Policies,
+        Endpoint::Metrics,
+        Endpoint::OpenApi,
+        Endpoint::Healthz,
+        Endpoint::Readyz,
+        Endpoint::Unknown,
+    ];
+
+    /// Where it is; of what is nowhere, nothing.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Endpoint::Check => "/v1/check",
+            Endpoint::CheckBatch => "/v1/check/batch",
+            Endpoint::Limit => "/v1/limit",
+            Endpoint::LimitBatch => "/v1/limit/batch",
+            Endpoint::Peek => "/v1/peek",
+            Endpoint::Explain => "/v1/explain",
+            Endpoint::Refund => "/v1/refund",
+            Endpoint::Reserve => "/v1/reserve",
+            Endpoint::Settle => "/v1/settle",
+            Endpoint::Cancel => "/v1/cancel",
+            Endpoint::Reset => "/v1/reset",
+            Endpoint::HotKeys => "/v1/hot-keys",
+            Endpoint::Policies => "/v1/policies",
+            Endpoint::Metrics => "/metrics",
+            Endpoint::OpenApi => "/openapi.json",
+            Endpoint::Healthz => "/healthz",
+            Endpoint::Readyz => "/readyz",
+            Endpoint::Unknown => "",
+        }
+    }
+
+    /// What metrics call it.
+    const fn label(self) -> &'static str {
+        match self {
+            Endpoint::Unknown => "unknown",
+            known => known.path(),
+        }
+    }
+}
+
+/// Everything that is counted by the server itself; the rest is asked of the policies
+/// and the store when somebody looks.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    endpoints: [OfEndpoint; Endpoint::ALL.len()],
+    batches: Histogram<{ BATCH_BUCKETS.len() }>,
+    rules: RuleSeries,
+    outages_allowed: AtomicU64,
+    outages_denied: AtomicU64,
+    connections: AtomicU64,
+    connections_refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct OfEndpoint {
+    latency: Histogram<{ LATENCY_BUCKETS.len() }>,
+    statuses: [AtomicU64; STATUSES.len()],
+}
+
+impl Metrics {
+    /// Notes that a call was answered.
+    #[inline]
+    pub(crate) fn answered(&self, endpoint: Endpoint, status: u16, took: Duration) {
+        let of_endpoint = &self.endpoints[endpoint as usize];
+        of_endpoint.latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
+        let status = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
+        of_endpoint.statuses[status].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the size of a batch.
+    pub(crate) fn batch(&self, checks: usize) {
+        self.batches.observe(&BATCH_BUCKETS, checks as f64);
+    }
+
+    /// Notes what a rule had to do with a decision.
+    #[inline]
+    pub(crate) fn decided(&self, rule: &MatchedRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
+        self.rules.note(rule, decision, verdict);
+    }
+
+    /// Notes charges that were decided without a store.
+    pub(crate) fn outage(&self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Allow => &self.outages_allowed,
+            Outcome::Deny => &self.outages_denied,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes a connection for as long as what it returns is kept.
+    pub(crate) fn connection_opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connection_closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) use self::prometheus::{CONTENT_TYPE, text};

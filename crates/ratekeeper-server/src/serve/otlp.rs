@@ -1,0 +1,228 @@
+//! Traces and metrics for an OpenTelemetry collector: OTLP over HTTP, as JSON.
+//!
+//! What is counted for `/metrics` is what is sent; nothing is counted twice. Spans wait
+//! in a queue that is bounded: a collector that is away costs spans, never requests.
+
+mod encode;
+mod send;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use http::{HeaderMap, Uri};
+use tokio::task::JoinHandle;
+
+use super::api::Api;
+use super::health;
+use super::listener::Stop;
+use super::metrics::{self, Endpoint};
+
+/// How often something is sent, unless told otherwise.
+pub const EXPORT_EVERY: Duration = Duration::from_secs(5);
+/// Spans that wait to be sent; what comes beyond is counted and dropped.
+pub const SPANS_MAX: usize = 2_048;
+
+/// One call, as a trace shows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    trace: u128,
+    parent: Option<u64>,
+    id: u64,
+    endpoint: Endpoint,
+    status: u16,
+    start: SystemTime,
+    took: Duration,
+}
+
+/// Where spans go.
+#[derive(Debug, Default)]
+pub(super) struct Tracer {
+    waiting: Mutex<Vec<Span>>,
+    dropped: AtomicU64,
+}
+
+/// What a caller says of the trace that its call belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parent {
+    trace: u128,
+    span: u64,
+    is_sampled: bool,
+}
+
+impl Parent {
+    /// Reads `traceparent` (W3C Trace Context); one that is malformed is as good as none.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let text = headers.get("traceparent")?.to_str().ok()?;
+        let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let parts: Vec<&str> = text.split('-').take(5).collect();
+        let [version, trace, span, flags, rest @ ..] = parts.as_slice() else { return None };
+        let lengths = [version.len(), trace.len(), span.len(), flags.len()] == [2, 32, 16, 2];
+        // Later versions may say more behind it; this one may not.
+        let is_known = *version != "ff" && (*version != "00" || rest.is_empty());
+        if !lengths || !is_known || ![version, trace, span, flags].into_iter().all(|part| is_hex(part)) {
+            return None;
+        }
+        let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
+        let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        Some(Self { trace, span, is_sampled: flags & 1 == 1 })
+    }
+}
+
+impl Tracer {
+    /// Notes a call, unless whoever asked wants no trace of it.
+    pub(super) fn note(&self, parent: Option<Parent>, endpoint: Endpoint, status: u16, took: Duration) {
+        if parent.is_some_and(|parent| !parent.is_sampled) {
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= SPANS_MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.push(Span {
+            trace: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.trace),
+            parent: parent.map(|parent| parent.span),
+            id: fastrand::u64(1..),
+            endpoint,
+            status,
+            start: SystemTime::now().checked_sub(took).unwrap_or(UNIX_EPOCH),
+            took,
+        });
+    }
+
+    fn take(&self) -> Vec<Span> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A collector, and how often it is sent something.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    base: Uri,
+    every: Duration,
+}
+
+impl Collector {
+    /// The collector at a URL such as `http://127.0.0.1:4318`.
+    ///
+    /// # Errors
+    /// If it is no such URL.
+    pub fn at(url: &str) -> anyhow::Result<Self> {
+        let expected = "expected http://HOST:PORT, such as http://127.0.0.1:4318";
+        let base: Uri =
+            url.parse().ok().with_context(|| format!("otlp: got something else than a URL; {expected}"))?;
+        match base.scheme_str() {
+            Some("http") if base.authority().is_some() => Ok(Self { base, every: EXPORT_EVERY }),
+            Some("https") => {
+                bail!("otlp: TLS to a collector is not spoken; {expected}, a collector beside the server")
+            }
+            _ => bail!("otlp: got a URL without http:// and a host; {expected}"),
+        }
+    }
+
+    /// How often something is sent.
+    #[must_use]
+    pub fn every(self, every: Duration) -> Self {
+        Self { every, ..self }
+    }
+
+    /// Sends until the server stops, and then what is left.
+    pub(super) fn start(self, api: Arc<Api>, tracer: Arc<Tracer>, stop: Stop) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            let started = SystemTime::now();
+            let mut is_failing = false;
+            loop {
+                let is_last = tokio::time::timeout(self.every, stop.finishing().wait()).await.is_ok();
+                let sent = self.send_all(&api, &tracer, &stop, started).await;
+                // A line when it begins to fail and one when that is over, not one every time.
+                match &sent {
+                    Err(error) if !is_failing => {
+                        tracing::warn!(error = format!("{error:#}"), "nothing can be sent to the collector");
+                    }
+                    Ok(()) if is_failing => tracing::info!("the collector takes what is sent again"),
+                    _ => {}
+                }
+                is_failing = sent.is_err();
+                if is_last {
+                    return;
+                }
+            }
+        })
+    }
+
+    async fn send_all(
+        &self,
+        api: &Api,
+        tracer: &Tracer,
+        stop: &Stop,
+        started: SystemTime,
+    ) -> anyhow::Result<()> {
+        let is_ready = !stop.is_stopping() && health::is_well(api);
+        let metrics = encode::metrics(&metrics::families(api, is_ready), started, SystemTime::now());
+        send::post(&self.base, "/v1/metrics", &metrics).await?;
+        let spans = tracer.take();
+        if spans.is_empty() {
+            return Ok(());
+        }
+        let dropped = tracer.dropped.swap(0, Ordering::Relaxed);
+        send::post(&self.base, "/v1/traces", &encode::traces(&spans, dropped)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_a_call_is_read_as_the_standard_has_it() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("traceparent", text.parse().unwrap());
+            Parent::of(&headers)
+        };
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let sampled = of(&format!("00-{trace}-{span}-01")).unwrap();
+        assert_eq!(
+            (format!("{:032x}", sampled.trace), format!("{:016x}", sampled.span)),
+            (trace.into(), span.into())
+        );
+        assert!(sampled.is_sampled && !of(&format!("00-{trace}-{span}-00")).unwrap().is_sampled);
+        assert!(of(&format!("cc-{trace}-{span}-01-what-comes")).is_some(), "a later version");
+        for wrong in [
+            String::new(),
+            format!("00-{trace}-{span}"),
+            format!("00-{trace}-{span}-01-more"),
+            format!("ff-{trace}-{span}-01"),
+            format!("00-{}-{span}-01", "0".repeat(32)),
+            format!("00-{trace}-{}-01", "0".repeat(16)),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-{trace}-+0f067aa0ba902b-01"),
+        ] {
+            assert_eq!(of(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spans_that_nobody_takes_are_dropped_and_counted() {
+        let tracer = Tracer::default();
+        for _ in 0..SPANS_MAX + 7 {
+            tracer.note(None, Endpoint::Limit, 200, Duration::from_micros(3));
+        }
+        assert_eq!((tracer.take().len(), tracer.dropped.load(Ordering::Relaxed)), (SPANS_MAX, 7));
+        let unsampled = Parent { trace: 1, span: 1, is_sampled: false };
+        tracer.note(Some(unsampled), Endpoint::Limit, 200, Duration::ZERO);
+        assert!(tracer.take().is_empty());
+    }
+
+    #[test]
+    fn collectors_are_reached_over_http() {
+        assert!(Collector::at("http://127.0.0.1:4318").is_ok());
+        for url in ["", "127.0.0.1:4318", "https://example.org", "grpc://x", "http:///v1"] {
+            let error = Collector::at(url).unwrap_err().to_string();
+            assert!(error.starts_with("otlp: ") && error.contains("expected http://HOST:PORT"), "{error}");
+        }
+    }
+}

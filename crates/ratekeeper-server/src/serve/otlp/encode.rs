@@ -1,0 +1,123 @@
+//! Metrics and spans in the JSON encoding of OTLP: 64-bit numbers are text, ids are hex.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value as Json, json};
+
+use super::Span;
+use crate::serve::metrics::{Endpoint, Family, Kind, Sample, Value};
+
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`
+const CUMULATIVE: u8 = 2;
+/// `SPAN_KIND_SERVER`
+const SERVER: u8 = 2;
+/// `STATUS_CODE_ERROR`
+const ERROR: u8 = 2;
+
+pub(super) fn metrics(families: &[Family], started: SystemTime, now: SystemTime) -> Json {
+    let metrics: Vec<Json> = families.iter().map(|family| metric(family, started, now)).collect();
+    json!({ "resourceMetrics": [{
+        "resource": resource(),
+        "scopeMetrics": [{ "scope": scope(), "metrics": metrics }],
+    }] })
+}
+
+pub(super) fn traces(spans: &[Span], dropped: u64) -> Json {
+    let spans: Vec<Json> = spans.iter().map(span).collect();
+    let mut scope = scope();
+    if dropped > 0 {
+        scope["attributes"] =
+            json!([{ "key": "ratekeeper.spans_dropped", "value": { "intValue": dropped.to_string() } }]);
+    }
+    json!({ "resourceSpans": [{
+        "resource": resource(),
+        "scopeSpans": [{ "scope": scope, "spans": spans }],
+    }] })
+}
+
+fn resource() -> Json {
+    json!({ "attributes": [text("service.name", "ratekeeper"), text("service.version", env!("CARGO_PKG_VERSION"))] })
+}
+
+fn scope() -> Json {
+    json!({ "name": "ratekeeper", "version": env!("CARGO_PKG_VERSION") })
+}
+
+fn text(key: &str, value: &str) -> Json {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+fn nanos(at: SystemTime) -> String {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
+}
+
+fn metric(family: &Family, started: SystemTime, now: SystemTime) -> Json {
+    let points: Vec<Json> = family.samples.iter().map(|sample| point(sample, started, now)).collect();
+    let mut metric = json!({ "name": family.name, "description": family.help });
+    match family.kind {
+        Kind::Counter => {
+            metric["sum"] =
+                json!({ "aggregationTemporality": CUMULATIVE, "isMonotonic": true, "dataPoints": points });
+        }
+        Kind::Gauge => metric["gauge"] = json!({ "dataPoints": points }),
+        Kind::Histogram => {
+            metric["histogram"] = json!({ "aggregationTemporality": CUMULATIVE, "dataPoints": points });
+        }
+    }
+    metric
+}
+
+fn point(sample: &Sample, started: SystemTime, now: SystemTime) -> Json {
+    let attributes: Vec<Json> = sample.labels.iter().map(|(name, value)| text(name, value)).collect();
+    let mut point = json!({
+        "attributes": attributes,
+        "startTimeUnixNano": nanos(started),
+        "timeUnixNano": nanos(now),
+    });
+    match &sample.value {
+        Value::Whole(value) => point["asInt"] = value.to_string().into(),
+        Value::Buckets(sum, buckets) => {
+            let ends = buckets.iter().map(|(end, _)| *end).filter(|end| end.is_finite());
+            point["explicitBounds"] = ends.collect();
+            point["bucketCounts"] = buckets.iter().map(|(_, count)| count.to_string()).collect();
+            point["count"] = buckets.iter().map(|(_, count)| count).sum::<u64>().to_string().into();
+            point["sum"] = (*sum).into();
+        }
+    }
+    point
+}
+
+fn span(span: &Span) -> Json {
+    let is_read = matches!(
+        span.endpoint,
+        Endpoint::HotKeys
+            | Endpoint::Policies
+            | Endpoint::Metrics
+            | Endpoint::OpenApi
+            | Endpoint::Healthz
+            | Endpoint::Readyz
+    );
+    let method = if is_read { "GET" } else { "POST" };
+    // Of what is nowhere, nothing is told: it is whatever somebody sent.
+    let route = if span.endpoint == Endpoint::Unknown { "unknown" } else { span.endpoint.path() };
+    let mut told = json!({
+        "traceId": format!("{:032x}", span.trace),
+        "spanId": format!("{:016x}", span.id),
+        "name": format!("{method} {route}"),
+        "kind": SERVER,
+        "startTimeUnixNano": nanos(span.start),
+        "endTimeUnixNano": nanos(span.start + span.took),
+        "attributes": [
+            text("http.request.method", method),
+            text("http.route", route),
+            { "key": "http.response.status_code", "value": { "intValue": span.status.to_string() } },
+        ],
+    });
+    if let Some(parent) = span.parent {
+        told["parentSpanId"] = format!("{parent:016x}").into();
+    }
+    if span.status >= 500 {
+        told["status"] = json!({ "code": ERROR });
+    }
+    told
+}

@@ -1,0 +1,214 @@
+//! From settings to a server that runs, and to one that has stopped.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
+use ratekeeper::policy::source::mongodb::{MongoSource, MongoWatch};
+use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper::{MemoryStore, RedisStore, Store};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::api::Api;
+use super::http::Http;
+use super::listener::{Listener, Stop, serve_all};
+use super::settings::{Config, Secret, Settings};
+use super::{admin, logs, tls};
+
+/// What is in force until somebody says otherwise.
+const STARTER: &str = include_str!("starter.toml");
+/// What counters in this process are called.
+const MEMORY: &str = "memory";
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// If it cannot start.
+pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+    let settings = match file {
+        Some(file) => said.over(Settings::read(file)?),
+        None => said,
+    };
+    let token = std::env::var(admin::TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    let config = settings.check(token.as_deref())?;
+    logs::start(&config)?;
+    let threads = config.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
+    let runtime = match threads {
+        // One thread needs no queues between threads.
+        Some(1) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        threads => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.unwrap_or(2))
+            .enable_all()
+            .build(),
+    };
+    runtime.context("the threads of the server")?.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let sources = Sources::open(&config).await?;
+    let store = store(&config, &sources.policies)?;
+    let limiter = PolicyLimiter::on(Arc::clone(&store.0), sources.policies.clone());
+    let api = Arc::new(Api::new(limiter, store.0).context("the names of the API")?);
+    let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+    let stop = Stop::default();
+    let http = Http::new(Arc::clone(&api), config.admin, stop.clone());
+    let (http, exporting) = match config.otlp {
+        Some(collector) => {
+            let (http, exporting) = http.traced(collector);
+            (http, Some(exporting))
+        }
+        None => (http, None),
+    };
+    let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    // A reader that has gone away is no reason not to serve.
+    let _ = introduce(&listener, &sources.description, store.1);
+    let mut told_again = std::pin::pin!(told_to_stop(&stop, config.drain)?);
+    let served = serve_all(vec![listener], &stop, config.connections_max, config.grace);
+    let all_finished = tokio::select! {
+        finished = served => finished,
+        () = told_again.as_mut() => false,
+    };
+    if all_finished {
+        tracing::info!("stopped; everything under way was finished");
+    } else {
+        tracing::warn!("stopped; some connections were cut");
+    }
+    if let Some(exporting) = exporting {
+        // It is bounded by how long a collector may take.
+        let _ = exporting.await;
+    }
+    drop(sources);
+    Ok(())
+}
+
+/// Where policies come from, for as long as they are wanted.
+struct Sources {
+    policies: Policies,
+    description: String,
+    _file: Option<FileWatch>,
+    _mongo: Option<MongoWatch>,
+}
+
+impl Sources {
+    async fn open(config: &Config) -> anyhow::Result<Self> {
+        let policies = Policies::builder().instances(config.instances).build()?;
+        let mut sources = Self { policies, description: String::new(), _file: None, _mongo: None };
+        let Some(Secret(source)) = &config.policy else {
+            let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());
+            sources.policies.install("starter policy", spec, None)?;
+            sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
+            return Ok(sources);
+        };
+        if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
+            let source = MongoSource::builder(source).build().context("policy")?;
+            sources._mongo = Some(source.start(&sources.policies).await.context("policy")?);
+            sources.description = "from MongoDB".to_owned();
+        } else {
+            let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
+            let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
+            sources._file = Some(started.with_context(|| format!("policy: {source}"))?);
+            sources.description = source.clone();
+        }
+        let services = sources.policies.status().iter().filter(|service| service.in_force).count();
+        if services == 0 {
+            tracing::warn!("there is no policy: /v1/check has nothing to decide by");
+        }
+        sources.description += &format!(" ({services} in force)");
+        Ok(sources)
+    }
+}
+
+/// The store, and what it is called.
+fn store(config: &Config, policies: &Policies) -> anyhow::Result<(Arc<dyn Store>, &'static str)> {
+    let url = match &config.store {
+        Some(Secret(url)) => Some(url.clone()),
+        None => store_of_policies(policies)?,
+    };
+    let Some(url) = url.filter(|url| url != MEMORY) else {
+        return Ok((Arc::new(MemoryStore::new()), "memory, of this process alone"));
+    };
+    let mut builder = RedisStore::builder(&url);
+    if let Some(path) = &config.store_ca {
+        let pem = std::fs::read(path).with_context(|| format!("store-ca: {}", path.display()))?;
+        builder = builder.certificate_authority(pem);
+    }
+    let store = builder.build().context("store")?;
+    Ok((Arc::new(store), "Redis"))
+}
+
+/// What the policies say of the store, if they agree.
+fn store_of_policies(policies: &Policies) -> anyhow::Result<Option<String>> {
+    let named = policies.status().into_iter().filter_map(|service| {
+        let policy = policies.policy(&service.service)?;
+        policy.store().map(|url| (service.service, url.as_str().to_owned()))
+    });
+    let mut found: Option<(String, String)> = None;
+    for (service, url) in named {
+        match &found {
+            Some((other, known)) if *known != url => {
+                bail!("store: the policies of {other} and {service} name different ones; expected --store")
+            }
+            Some(_) => {}
+            None => found = Some((service, url)),
+        }
+    }
+    Ok(found.map(|(_, url)| url))
+}
+
+/// Says what listens where, and what to try.
+fn introduce(listener: &Listener, policy: &str, store: &str) -> std::io::Result<()> {
+    let scheme = if listener.is_encrypted() { "https" } else { "http" };
+    let base = format!("{scheme}://{}", reachable(listener.address()));
+    let insecure = if listener.is_encrypted() { "k" } else { "" };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ratekeeper {} serves", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
+    writeln!(out, "  policy     {policy}")?;
+    writeln!(out, "  store      {store}")?;
+    writeln!(out, "  dashboard  {base}/dashboard comes with a later version")?;
+    writeln!(out, "try")?;
+    writeln!(
+        out,
+        "  curl -si{insecure} {base}/v1/limit -d '{{\"charges\":[{{\"key\":\"user:42\",\"quota\":\"3/min\"}}]}}'"
+    )?;
+    out.flush()
+}
+
+/// An address that can be asked: everywhere is also here.
+fn reachable(address: std::net::SocketAddr) -> std::net::SocketAddr {
+    let mut reachable = address;
+    if address.ip().is_unspecified() {
+        let here: std::net::IpAddr = match address {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        };
+        reachable.set_ip(here);
+    }
+    reachable
+}
+
+/// Tells the server to stop when the system says so, first to drain and then to finish;
+/// returns when the system says it a second time.
+fn told_to_stop(stop: &Stop, drain: std::time::Duration) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+    let stop = stop.clone();
+    Ok(async move {
+        let mut told = async || tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} };
+        told().await;
+        tracing::info!(drain_seconds = drain.as_secs(), "told to stop");
+        stop.drain();
+        let again = async {
+            told().await;
+        };
+        let finished = async {
+            tokio::time::sleep(drain).await;
+            stop.finish();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! { () = again => {} () = finished => {} }
+        stop.finish();
+    })
+}

@@ -1,0 +1,322 @@
+//! `ratekeeper doctor`, in front of servers that are well and servers that are not.
+
+use std::process::Output;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
+use serde_json::Value;
+
+use crate::{command, ratekeeper, text};
+
+/// As doctor wants it.
+const GOOD: [(&str, &str); 2] = [("appendonly", "yes"), ("maxmemory", "100mb")];
+/// As `docs/redis.md` has it.
+const USER: &str = "on >s3cret resetchannels ~rk:* ~ratelimit:* ~ratelimit_override:* ~ratelimit_org_override:* \
+    +script|load +evalsha +eval +time +exists +get +mget +set +setrange +del +pexpire \
+    +pttl +incrby +hmget +hgetall +lrange +llen +lindex +lset +ltrim +lrem +rpush";
+
+/// What was found.
+struct Report {
+    status: Option<i32>,
+    json: Value,
+}
+
+impl Report {
+    fn of(arguments: &[&str]) -> Self {
+        Self::read(&command().args(["doctor", "--format", "json"]).args(arguments).output().expect("it runs"))
+    }
+
+    fn read(output: &Output) -> Self {
+        assert_eq!(text(&output.stderr), "");
+        let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{error}: {}", text(&output.stdout));
+        });
+        Self { status: output.status.code(), json }
+    }
+
+    fn findings(&self) -> &[Value] {
+        self.json["findings"].as_array().expect("a list")
+    }
+
+    /// A line for each finding that is not good.
+    fn amiss(&self) -> String {
+        let amiss = self.findings().iter().filter(|finding| finding["severity"] != "ok");
+        let line = |finding: &Value| {
+            let part = |name: &str| finding[name].as_str().unwrap_or("-").to_owned();
+            format!("{} {}: {} ({})\n", part("severity"), part("check"), part("found"), part("fix"))
+        };
+        amiss.map(line).collect()
+    }
+
+    #[track_caller]
+    fn is(&self, check: &str, severity: &str, found: &str, fix: &str) {
+        let holds = |finding: &&Value| {
+            let part = |name: &str| finding[name].as_str().unwrap_or_default();
+            part("check") == check
+                && part("severity") == severity
+                && part("found").contains(found)
+                && part("fix").contains(fix)
+        };
+        assert!(
+            self.findings().iter().any(|finding| holds(&finding)),
+            "no {severity} {check} in {:#}",
+            self.json
+        );
+    }
+}
+
+/// The store, without what a loaded machine may do to its latency.
+fn look(server: &Server) -> Report {
+    Report::of(&["--store", &server.url()])
+}
+
+#[test]
+fn a_good_server_has_nothing_to_fix() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_with(flavour, &GOOD);
+        let report = look(&server);
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+        assert_eq!(report.json["ok"], true);
+        let checks: Vec<&str> =
+            report.findings().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+        let all = [
+            "connection",
+            "version",
+            "role",
+            "eviction",
+            "memory",
+            "persistence",
+            "clock",
+            "access",
+            "script",
+            "decision",
+            "latency",
+        ];
+        assert_eq!(checks, all, "{flavour}");
+        let unwell = report.amiss();
+        assert!(unwell.is_empty() || unwell.starts_with("warning latency"), "{flavour}: {unwell}");
+        assert_eq!(server.cli(&["DBSIZE"]), "0", "{flavour}: it leaves nothing behind");
+    }
+}
+
+#[test]
+fn people_read_lines_with_what_to_do() {
+    let server =
+        Server::start_with(Flavour::Redis7, &[("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")]);
+    let output = ratekeeper(&["doctor", "--store", &server.url()]);
+    let (shown, words) = (text(&output.stdout), text(&output.stderr));
+    let lines = "
+error    eviction     allkeys-lru: an evicted counter is a fresh limit
+                 fix: CONFIG SET maxmemory-policy noeviction, and the same in its configuration file
+";
+    assert!(shown.contains(lines), "{shown}");
+    assert!(words.starts_with("\n1 to fix, "), "{words}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn counters_that_may_be_evicted_must_be_fixed() {
+    for flavour in Flavour::ALL {
+        for policy in ["allkeys-lru", "volatile-ttl"] {
+            let server = Server::start_with(flavour, &[("maxmemory", "100mb"), ("maxmemory-policy", policy)]);
+            let report = look(&server);
+            report.is("eviction", "error", policy, "maxmemory-policy noeviction");
+            assert_eq!((report.status, &report.json["ok"]), (Some(1), &Value::Bool(false)), "{flavour}");
+            let _ = server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+            look(&server).is("eviction", "warning", "harmless without maxmemory", "noeviction");
+            let _ = server.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+            look(&server).is("eviction", "ok", "noeviction", "");
+        }
+    }
+}
+
+#[test]
+fn what_a_restart_would_lose_is_told() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let report = look(&server);
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+        report.is(
+            "persistence",
+            "warning",
+            "after a restart, overrides and switches are gone",
+            "appendonly yes",
+        );
+        report.is("memory", "note", "without a bound", "maxmemory");
+        let _ = server.cli(&["CONFIG", "SET", "save", "3600 1"]);
+        look(&server).is("persistence", "ok", "snapshots", "");
+    }
+}
+
+#[test]
+fn a_server_without_memory_says_so() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_with(flavour, &[("maxmemory", "1kb")]);
+        let report = look(&server);
+        report.is("memory", "warning", "of 1.00K used", "a larger maxmemory");
+        report.is("decision", "error", "OOM", "more memory");
+        assert_eq!(report.status, Some(1), "{flavour}");
+    }
+}
+
+#[test]
+fn a_user_that_lacks_something_is_told_what() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_with(flavour, &GOOD);
+        let set = |more: &str| {
+            let words: Vec<&str> = ["ACL", "SETUSER", "limits", "reset"]
+                .into_iter()
+                .chain(USER.split_whitespace())
+                .chain(more.split_whitespace())
+                .collect();
+            let _ = server.cli(&words);
+            Report::of(&["--store", &server.url().replace("://", "://limits:s3cret@")])
+        };
+        let report = set("");
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+        report.is("server", "note", "info", "a user that may use INFO");
+        report.is("access", "ok", "user limits may do all that decisions take", "");
+        report.is("access", "note", "only operators do", "+hset +hdel +hlen +scan");
+        report.is("decision", "ok", "", "");
+
+        let cases = ["evalsha", "eval", "rpush", "set", "del", "exists", "incrby"];
+        for command in cases {
+            let report = set(&format!("-{command}"));
+            report.is("access", "error", &format!("+{command}"), &format!("ACL SETUSER limits +{command}"));
+            assert_eq!(report.status, Some(1), "{flavour} {command}");
+        }
+        set("-script").is("access", "error", "+script|load", "ACL SETUSER limits +script|load");
+        let report = set("-evalsha -mget");
+        report.is("access", "error", "+evalsha +mget", "ACL SETUSER limits +evalsha +mget");
+        let report = set("resetkeys ~rk:*");
+        report.is("access", "warning", "may not touch overrides", "~ratelimit_override:*");
+        let report = set("resetkeys ~other:*");
+        report.is("access", "error", "~rk:*", "ACL SETUSER limits ~rk:*");
+        let _ = server.cli(&["ACL", "DELUSER", "limits"]);
+        // A key that a user may not delete is gone in a minute.
+        let keys = server.cli(&["KEYS", "*"]);
+        for key in keys.split_whitespace() {
+            assert_ne!(server.cli(&["PTTL", key]), "-1", "{flavour}: {key}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_down_or_silent_is_told_so() {
+    let mut server = Server::start(Flavour::Redis7);
+    server.kill();
+    let report = look(&server);
+    report.is("connection", "error", "nobody listens there", "start the server");
+    assert_eq!((report.status, report.findings().len()), (Some(1), 1));
+
+    let hole = BlackHole::start();
+    let report = Report::of(&["--store", &hole.url(), "--timeout", "200"]);
+    report.is("connection", "error", "did not answer within 200ms", "firewall");
+    assert_eq!(report.status, Some(1));
+}
+
+#[test]
+fn a_wrong_password_is_told_and_never_shown() {
+    for flavour in Flavour::ALL {
+        let server = Server::start_with(flavour, &[("requirepass", "s3cret")]);
+        let store = |user: &str| server.url().replace("://", &format!("://{user}@"));
+        for url in [store(":wr0ng"), store("ann:wr0ng")] {
+            let output = ratekeeper(&["doctor", "--store", &url]);
+            let shown = text(&output.stdout) + &text(&output.stderr);
+            assert!(shown.contains("does not accept user and password"), "{flavour}: {shown}");
+            assert!(!shown.contains("wr0ng"), "{flavour}: {shown}");
+            assert_eq!(output.status.code(), Some(1), "{flavour}");
+        }
+        look(&server).is("connection", "error", "wants a password", "RATEKEEPER_STORE");
+        let output =
+            command().args(["doctor", "--format", "json"]).env("RATEKEEPER_STORE", store(":s3cret")).output();
+        let report = Report::read(&output.expect("it runs"));
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+        assert!(!report.json.to_string().contains("s3cret"), "{flavour}");
+    }
+}
+
+#[test]
+fn a_replica_is_no_place_for_counters() {
+    for flavour in Flavour::ALL {
+        let primary = Server::start(flavour);
+        let port = primary.port().to_string();
+        let replica = Server::start_with(flavour, &[("replicaof", &format!("127.0.0.1 {port}"))]);
+        let end = Instant::now() + Duration::from_secs(30);
+        while replica.info("master_link_status").as_deref() != Some("up") {
+            assert!(Instant::now() < end, "{flavour}: the replica does not follow");
+            sleep(Duration::from_millis(10));
+        }
+        let report = look(&replica);
+        report.is("role", "error", "a replica", &format!("connect to its primary, 127.0.0.1:{port}"));
+        report.is("decision", "error", "READONLY", "connect to the primary");
+        report.is("access", "note", "not known of +hset +setrange +rpush", "run doctor again");
+        assert_eq!(report.status, Some(1), "{flavour}");
+        look(&primary).is("role", "ok", "primary, replicas: 1", "");
+    }
+}
+
+#[test]
+fn a_cluster_is_refused_before_keys_are_scattered() {
+    let server = Server::start_with(Flavour::Redis7, &[("cluster-enabled", "yes")]);
+    let report = look(&server);
+    report.is("cluster", "error", "a node of a cluster", "one server");
+    assert_eq!(report.status, Some(1));
+}
+
+#[test]
+fn certificates_are_checked() {
+    let server = Server::start_tls(Flavour::Redis7);
+    let ca = server.ca_file();
+    let report = Report::of(&["--store", &server.tls_url(), "--store-ca", ca.to_str().expect("a path")]);
+    assert_eq!(report.status, Some(0), "{}", report.amiss());
+    let report = Report::of(&["--store", &server.tls_url()]);
+    report.is("connection", "error", "certificate", "");
+    assert_eq!(report.status, Some(1));
+    let output = ratekeeper(&["doctor", "--store", &server.tls_url(), "--store-ca", "/nowhere.pem"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("hint: it is a file with certificates in PEM form"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn memory_needs_nothing() {
+    for arguments in [&[][..], &["--store", "memory"]] {
+        let report = Report::of(arguments);
+        report.is("store", "note", "limits hold within one process", "--store redis://");
+        assert_eq!((report.status, report.findings().len()), (Some(0), 1));
+    }
+}
+
+#[test]
+fn a_policy_is_looked_at_together_with_its_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start_with(Flavour::Valkey9, &GOOD);
+    let policy = |service: &str, store: &str, quota: &str| {
+        format!(
+            "service = '{service}'\nstore = '{store}'\n[[rules]]\nname = 'r'\nkeys = 'all'\nquota = '{quota}'\n"
+        )
+    };
+    let file = folder.path().join("a.toml");
+    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).expect("a file");
+    write("a.toml", policy("a", &server.url(), "1/s"));
+    let report = Report::of(&["--policy", file.to_str().expect("a path")]);
+    report.is("policy", "ok", "service a, rules: 1", "");
+    report.is("version", "ok", "Valkey 9.", "");
+    assert_eq!(report.status, Some(0), "{}", report.amiss());
+
+    write("b.toml", policy("b", "memory", "1/s"));
+    let both = folder.path().to_str().expect("a path");
+    let report = Report::of(&["--policy", both]);
+    report.is("policy", "note", "name 2 stores", "--store");
+
+    write("a.toml", policy("a", "memory", "0/s"));
+    let report = Report::of(&["--policy", both]);
+    report.is("policy", "error", "a.toml:6:", "expected a whole number from 1");
+    assert_eq!(report.status, Some(1));
+    Report::of(&["--policy", "/nowhere.toml"]).is("policy", "error", "no such file", "");
+}

@@ -1,0 +1,303 @@
+//! What each call does, beyond what the decision tables and the examples show.
+
+use std::time::Duration;
+
+use ratekeeper::{Charge, Check, Key, Name, Quota};
+use ratekeeper_server::serve::api::{CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX};
+use serde_json::{Value as Json, json};
+
+use crate::client::Client;
+use crate::rig::{RUNTIME, Setup};
+
+const POLICY: &str = r#"
+    service = "shop"
+    trusted_proxies = ["192.0.2.0/24"]
+
+    [[rules]]
+    name = "facts"
+    when = "method == 'POST' && route == '/orders/{id}' && query.dry == '1' && body.lines.size() > 1"
+    keys = "{identity.user}:{identity.age}:{header.x-tenant}:{client.ip}:{cookie.session}"
+    quota = "5/min"
+
+    [[rules]]
+    name = "mine"
+    when = "path == '/mine'"
+    caller_key = true
+    quota = "5/min"
+
+    [[rules]]
+    name = "under-way"
+    when = "path == '/slow'"
+    keys = "all"
+    quota = "1/min concurrency"
+"#;
+
+fn remaining(told: &Json) -> Vec<u64> {
+    told["limits"].as_array().unwrap().iter().map(|limit| limit["remaining"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_policy_sees_all_of_a_request() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let call = json!({
+        "method": "POST",
+        "path": "/orders/7?dry=1",
+        "route": "/orders/{id}",
+        "headers": { "X-Tenant": "acme", "Cookie": ["session=s1"], "x-forwarded-for": ["198.51.100.9, 192.0.2.8"] },
+        "client": "192.0.2.7",
+        "identity": { "user": "ann", "age": 41 },
+        "body": { "lines": [1, 2] },
+    });
+    assert_eq!(remaining(&client.call("/v1/check", &call).json()), [4]);
+    // The same query, told otherwise.
+    let mut told = call.clone();
+    told["path"] = "/orders/7".into();
+    for query in [json!("dry=1"), json!({ "dry": "1" })] {
+        told["query"] = query;
+        client.call("/v1/check", &told);
+    }
+    assert_eq!(remaining(&client.call("/v1/peek", &call).json()), [2], "the same key all along");
+    let key = client.call("/v1/explain", &call).json();
+    assert!(key["explanation"].as_str().unwrap().starts_with("allowed: facts has 2 of 5 left"), "{key}");
+    for (member, other) in [
+        ("identity", json!({ "user": "bob", "age": 41 })),
+        ("client", json!("203.0.113.1")),
+        ("body", json!({ "lines": [1] })),
+        ("method", json!("GET")),
+    ] {
+        let mut told = call.clone();
+        told[member] = other;
+        assert_ne!(remaining(&client.call("/v1/peek", &told).json()), [2], "{member} makes a difference");
+    }
+}
+
+#[test]
+fn keys_of_callers_and_places_for_those_under_way() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let mine = json!({ "path": "/mine", "key": "k1" });
+    assert_eq!(remaining(&client.call("/v1/check", &mine).json()), [4]);
+    let slow = json!({ "path": "/slow" });
+    let admitted = client.call("/v1/check", &slow);
+    assert_eq!((admitted.status, client.call("/v1/check", &slow).status), (200, 429));
+    let mut over = slow.clone();
+    over["decision"] = admitted.json();
+    assert_eq!(client.call("/v1/refund", &over).status, 200);
+    assert_eq!(client.call("/v1/check", &slow).status, 200, "the place was given back");
+}
+
+#[test]
+fn a_refund_gives_back_what_a_policy_charged_and_no_more() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let call = json!({ "path": "/mine", "key": "k1", "cost": 3 });
+    let decision = client.call("/v1/check", &call).json();
+    assert_eq!(remaining(&decision), [2]);
+    let refund = json!({ "path": "/mine", "key": "k1", "decision": decision, "units": 2 });
+    assert_eq!(client.call("/v1/refund", &refund).status, 200);
+    let peek = json!({ "path": "/mine", "key": "k1" });
+    assert_eq!(remaining(&client.call("/v1/peek", &peek).json()), [4]);
+    for forged in
+        ["", "x", "1", "1.", ".1", "-1.0", "99999999999999999999.0", "18446744073709551615.0", "1.4294967296"]
+    {
+        let mut refund = refund.clone();
+        refund["decision"]["limits"][0]["receipt"] = forged.into();
+        let reply = client.call("/v1/refund", &refund);
+        assert_eq!(
+            (reply.status, &reply.json()["field"]),
+            (422, &json!("decision.limits[0].receipt")),
+            "{forged}"
+        );
+    }
+}
+
+#[test]
+fn charges_never_meet_the_counters_of_policies() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    client.call("/v1/check", &json!({ "path": "/mine", "key": "k1", "cost": 5 }));
+    for name in ["mine", "shop/mine", "limit", "/shop/mine", "../shop/mine"] {
+        let call = json!({ "charges": [{ "name": name, "key": "k1", "quota": "5/min" }] });
+        assert_eq!(remaining(&client.call("/v1/peek", &call).json()), [5], "{name}");
+    }
+}
+
+#[test]
+fn a_key_that_reads_like_one_of_application_kit_is_none() {
+    use ratekeeper::{OverrideScope, RedisStore};
+    use ratekeeper_testkit::servers::{Flavour, Server};
+    let server = Server::start(Flavour::Redis7);
+    let store = {
+        let _within = RUNTIME.enter();
+        RedisStore::builder(&server.url()).build().unwrap()
+    };
+    let rig = Setup::default().start(std::sync::Arc::new(store));
+    let quota: Quota = "5/h fixed_window".parse().unwrap();
+    let key = Key::new(Name::new("api").unwrap(), "api:1:2").unwrap();
+    let charge = Charge::new(key, &quota).overridable(OverrideScope::project("api", "1", "2").unwrap());
+    let kits = RUNTIME.block_on(rig.store.check(&Check::one(&charge))).unwrap();
+    assert_eq!(kits.verdicts()[0].remaining(), 4);
+    let call = json!({ "charges": [{
+        "name": "api", "key": "api:1:2", "quota": "5/h fixed_window",
+        "overrides": { "endpoint": "api", "organisation": "1", "project": "2" },
+    }] });
+    let mut client = rig.client();
+    assert_eq!(remaining(&client.call("/v1/limit", &call).json()), [4], "a counter of its own");
+    assert_eq!(client.call("/v1/reset", &call).json(), json!({ "forgotten": 1 }));
+    let kits = RUNTIME.block_on(rig.store.check(&Check::one(&charge).peek())).unwrap();
+    assert_eq!(kits.verdicts()[0].remaining(), 4, "resetting one leaves the other");
+    let mut names: Vec<String> = server.cli(&["--scan"]).lines().map(str::to_owned).collect();
+    names.retain(|name| !name.contains("control"));
+    assert_eq!(names, ["ratelimit:api:1:2"]);
+}
+
+/// Calls that are wrong, and the field that is.
+fn wrong_charges() -> Vec<(&'static str, Json, &'static str)> {
+    let charge = |member: &str, value: Json| {
+        let mut charge = json!({ "key": "k", "quota": "5/min" });
+        charge[member] = value;
+        json!({ "charges": [{ "key": "k", "quota": "1/s", "name": "first" }, charge] })
+    };
+    let with = |member: &str, value: Json| json!({ "charges": [{ "key": "k", "quota": "1/s" }], "id": "i", member: value });
+    let twice = json!({ "key": "k", "quota": "1/s sliding_log", "algorithm": "fixed_window" });
+    vec![
+        ("/v1/limit", charge("key", json!("")), "charges[1].key"),
+        ("/v1/limit", charge("key", json!("k".repeat(KEY_BYTES_MAX + 1))), "charges[1].key"),
+        ("/v1/limit", charge("quota", json!("many")), "charges[1].quota"),
+        ("/v1/limit", charge("algorithm", json!("guess")), "charges[1].algorithm"),
+        ("/v1/limit", charge("cost", json!(-1)), "charges[1].cost"),
+        ("/v1/limit", charge("cost", json!(1.5)), "charges[1].cost"),
+        ("/v1/limit", charge("cost", json!(1_000_000_001)), "cost"),
+        ("/v1/limit", charge("name", json!("caf\u{e9}")), "charges[1].name"),
+        ("/v1/limit", charge("emergency", json!("panic")), "charges[1].emergency"),
+        ("/v1/limit", charge("overrides", json!({ "endpoint": "e" })), "charges[1].overrides"),
+        ("/v1/limit", charge("colour", json!("red")), "charges[1].colour"),
+        ("/v1/limit", json!({}), "charges"),
+        ("/v1/limit", json!({ "charges": [] }), "charges"),
+        ("/v1/limit", json!({ "charges": vec![json!({ "key": "k", "quota": "1/s" }); 65] }), "charges"),
+        ("/v1/limit", json!({ "charges": [twice] }), "charges[0].algorithm"),
+        ("/v1/limit", with("path", json!("/")), "path"),
+        ("/v1/limit", with("on_outage", json!("pray")), "on_outage"),
+        ("/v1/limit", with("id", json!("")), "id"),
+        ("/v1/limit", with("keep_seconds", json!(0)), "keep_seconds"),
+        ("/v1/reserve", with("hold_seconds", json!(0)), "id"),
+    ]
+}
+
+fn wrong_calls() -> Vec<(&'static str, Json, &'static str)> {
+    type Members = serde_json::Map<String, Json>;
+    let headers: Members = (0..=HEADERS_MAX).map(|n| (format!("h{n}"), json!("x"))).collect();
+    let claims: Members = (0..=CLAIMS_MAX).map(|n| (format!("c{n}"), json!(n))).collect();
+    let charges = json!([{ "key": "k", "quota": "1/s" }]);
+    vec![
+        ("/v1/check", json!({ "charges": [] }), "charges"),
+        ("/v1/check", json!({ "service": "nobody" }), "service"),
+        ("/v1/check", json!({ "path": "/x?a=1", "query": "b=2" }), "query"),
+        ("/v1/check", json!({ "client": "here" }), "client"),
+        ("/v1/check", json!({ "headers": headers }), "headers"),
+        ("/v1/check", json!({ "headers": { "a": 1 } }), "headers.a"),
+        ("/v1/check", json!({ "identity": claims }), "identity"),
+        ("/v1/check", json!({ "identity": { "user": null } }), "identity.user"),
+        ("/v1/check", json!({ "identity": { "user": ["a"] } }), "identity.user"),
+        ("/v1/reserve", json!({ "charges": charges }), "id"),
+        ("/v1/reserve", json!({ "id": "i", "charges": [{ "key": "k", "quota": "1/s", "cost": 0 }] }), "cost"),
+        ("/v1/settle", json!({ "id": "i" }), "actual"),
+        ("/v1/settle", json!({ "actual": 1 }), "id"),
+        ("/v1/cancel", json!({ "id": "i", "actual": 1 }), "actual"),
+        ("/v1/peek", json!({ "id": "i" }), "id"),
+        ("/v1/refund", json!({ "charges": charges }), "decision"),
+        ("/v1/limit/batch", json!({ "checks": [] }), "checks"),
+        ("/v1/limit/batch", json!({ "checks": vec![json!({}); 1_001] }), "checks"),
+    ]
+}
+
+#[test]
+fn what_is_wrong_is_named_by_its_field() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    for (path, call, field) in wrong_charges().into_iter().chain(wrong_calls()) {
+        let reply = client.call(path, &call);
+        let told = reply.json();
+        assert_eq!((reply.status, told["field"].as_str()), (422, Some(field)), "{path} {call}: {told}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    }
+}
+
+#[test]
+fn names_are_few() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let call = |name: &str| json!({ "charges": [{ "name": name, "key": "k", "quota": "5/min" }] });
+    for number in 0..LIMIT_NAMES_MAX {
+        assert_eq!(client.call("/v1/limit", &call(&format!("name-{number}"))).status, 200);
+    }
+    let reply = client.call("/v1/limit", &call("one-too-many"));
+    assert_eq!((reply.status, &reply.json()["field"]), (422, &json!("charges[0].name")));
+    assert_eq!(client.call("/v1/limit", &call("name-7")).status, 200);
+    assert_eq!(
+        client.call("/v1/limit", &json!({ "charges": [{ "key": "k", "quota": "5/min" }] })).status,
+        200
+    );
+}
+
+#[test]
+fn reservations_lapse_by_the_clock_of_the_store() {
+    let (rig, clock) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let call =
+        json!({ "id": "r", "hold_seconds": 5, "charges": [{ "key": "k", "quota": "5/h", "cost": 3 }] });
+    assert_eq!(remaining(&client.call("/v1/reserve", &call).json()), [2]);
+    let again = client.call("/v1/reserve", &call).json();
+    assert_eq!((&again["origin"], remaining(&again)), (&json!("repeat"), vec![2]));
+    let mut other = call.clone();
+    other["charges"][0]["cost"] = 2.into();
+    assert_eq!(client.call("/v1/reserve", &other).status, 409);
+    clock.advance(Duration::from_secs(6));
+    assert_eq!(client.call("/v1/settle", &json!({ "id": "r", "actual": 1 })).status, 410);
+}
+
+#[test]
+fn operators_have_calls_of_their_own() {
+    use ratekeeper_server::serve::{Admin, Token};
+    let token = "a-token-of-operators";
+    let admin = Admin::Token(Token::new(token).unwrap());
+    let (rig, _) = Setup { admin, ..Setup::policy(POLICY) }.in_memory();
+    let mut client = rig.client();
+    let key = json!({ "charges": [{ "key": "eve", "quota": "1/min" }] });
+    for _ in 0..3 {
+        client.call("/v1/limit", &key);
+    }
+    for (method, path) in [("POST", "/v1/reset"), ("GET", "/v1/hot-keys"), ("GET", "/v1/policies")] {
+        for headers in [vec![], vec![("authorization", "Bearer a-token-of-operator")]] {
+            let mut client = rig.client();
+            let reply = client.ask(method, path, &headers, key.to_string().as_bytes());
+            assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            assert!(!reply.text().contains("eve") && !reply.text().contains(token));
+        }
+    }
+    let bearer = format!("Bearer {token}");
+    let ask = |method, path| {
+        let mut client: Client = rig.client();
+        client.ask(method, path, &[("authorization", &bearer)], key.to_string().as_bytes()).json()
+    };
+    let hot = json!({ "rule": "/limit/limit", "key": "eve", "denied": 2, "at_most_too_many": 0 });
+    assert_eq!(ask("GET", "/v1/hot-keys"), json!({ "keys": [hot] }));
+    let policies = ask("GET", "/v1/policies");
+    assert_eq!(
+        (&policies["services"][0]["service"], &policies["services"][0]["in_force"]),
+        (&json!("shop"), &json!(true))
+    );
+    assert_eq!(ask("POST", "/v1/reset"), json!({ "forgotten": 1 }));
+    assert_eq!(client.call("/v1/limit", &key).status, 200, "forgotten");
+}
+
+#[test]
+fn several_services_must_be_told_apart() {
+    const OTHER: &str = "service = \"other\"\n[[rules]]\nname = \"all\"\nkeys = \"all\"\nquota = \"5/s\"\n";
+    let (rig, _) = Setup { policies: vec![POLICY, OTHER], ..Setup::default() }.in_memory();
+    let mut client = rig.client();
+    let reply = client.call("/v1/check", &json!({ "path": "/" }));
+    assert_eq!((reply.status, &reply.json()["field"]), (422, &json!("service")));
+    assert_eq!(remaining(&client.call("/v1/check", &json!({ "service": "other" })).json()), [4]);
+}

@@ -1,0 +1,76 @@
+//! The examples in `docs/http-api.md`, in order, on one server.
+
+use ratekeeper_server::serve::api::{
+    BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, PARAMETERS_MAX,
+};
+use ratekeeper_server::serve::{
+    BATCH_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX, HOT_KEYS_MAX,
+    SPANS_MAX,
+};
+use serde_json::Value as Json;
+
+use crate::rig::Setup;
+
+const CALLS: &str = include_str!("../../../../docs/http-api.md");
+const SERVER: &str = include_str!("../../../../docs/server.md");
+
+/// The fenced blocks of a kind.
+fn blocks(kind: &str) -> impl Iterator<Item = &'static str> {
+    let fence = format!("```{kind}\n");
+    CALLS.match_indices(&fence).map(|(at, _)| at + fence.len()).collect::<Vec<_>>().into_iter().map(|start| {
+        let rest = &CALLS[start..];
+        &rest[..rest.find("```").unwrap()]
+    })
+}
+
+/// Whether everything that is expected was told; more may have been.
+fn tells(told: &Json, expected: &Json) -> bool {
+    match (told, expected) {
+        (Json::Object(told), Json::Object(expected)) => {
+            expected.iter().all(|(name, value)| told.get(name).is_some_and(|told| tells(told, value)))
+        }
+        (Json::Array(told), Json::Array(expected)) => {
+            told.len() == expected.len()
+                && told.iter().zip(expected).all(|(told, expected)| tells(told, expected))
+        }
+        (told, expected) => told == expected,
+    }
+}
+
+#[test]
+fn examples_are_answered_as_they_say() {
+    let (rig, _) = Setup::policy(blocks("toml").next().unwrap()).in_memory();
+    let mut client = rig.client();
+    let mut count = 0;
+    for block in blocks("http") {
+        let (call, answer) = block.split_once("\n\n").unwrap();
+        let (head, body) = call.split_once('\n').unwrap();
+        let path = head.strip_prefix("POST ").unwrap();
+        let (status, expected) = answer.split_once('\n').unwrap();
+        let reply = client.post(path, body);
+        assert_eq!(reply.status.to_string(), status, "{call}\n{}", reply.text());
+        let expected: Json =
+            serde_json::from_str(expected).unwrap_or_else(|error| panic!("{error}: {expected}"));
+        assert!(tells(&reply.json(), &expected), "{call}\n{}", reply.text());
+        count += 1;
+    }
+    assert_eq!(count, CALLS.matches("```http").count());
+    assert!(count >= 15, "{count}");
+}
+
+#[test]
+fn bounds_are_those_that_hold() {
+    let told = |text: &str| assert!(CALLS.contains(text) || SERVER.contains(text), "{text}");
+    told(&format!(
+        "{} KiB, batches {} MiB and {BATCH_MAX} checks",
+        BODY_BYTES_MAX >> 10,
+        BATCH_BYTES_MAX >> 20
+    ));
+    told(&format!("requests {HEADERS_MAX} headers,\n{PARAMETERS_MAX} parameters and {CLAIMS_MAX} claims"));
+    told(&format!("up to {KEY_BYTES_MAX} bytes"));
+    told(&format!("at most {LIMIT_NAMES_MAX} of them"));
+    told(&format!("Connections: {CONNECTIONS_MAX_DEFAULT}"));
+    told(&format!("at most {} KiB and {HEAD_LINES_MAX} lines", HEAD_BYTES_MAX >> 10));
+    told(&format!("At most {SPANS_MAX} spans"));
+    told(&format!("at most {HOT_KEYS_MAX}, in constant memory"));
+}

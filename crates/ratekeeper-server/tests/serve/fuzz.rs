@@ -1,0 +1,140 @@
+//! The fuzz target on random input, in every test run. `make fuzz TARGET=json_calls` runs it
+//! for as long as one likes.
+
+use proptest::prelude::{Strategy, any, prop, prop_oneof};
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, TestRunner};
+use ratekeeper_server::serve::fuzz::json_calls;
+use serde_json::Value as Json;
+
+fn runner(cases: u32) -> TestRunner {
+    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+}
+
+/// The calls of the examples: what mostly works is where most can go wrong.
+fn examples() -> Vec<String> {
+    let document: Json = serde_json::from_str(include_str!("../../src/serve/openapi.json")).unwrap();
+    let paths = document["paths"].as_object().unwrap().values();
+    let examples = paths.filter_map(|item| {
+        item["post"]["requestBody"]["content"]["application/json"]["examples"].as_object()
+    });
+    examples.flat_map(serde_json::Map::values).map(|example| example["value"].to_string()).collect()
+}
+
+#[test]
+fn any_bytes_are_answered() {
+    runner(2_000)
+        .run(&prop::collection::vec(any::<u8>(), 0..200), |bytes| {
+            json_calls(&bytes);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Examples with pieces cut out, put in, and taken from others.
+#[test]
+fn calls_that_are_almost_right_are_answered() {
+    let pieces = vec![
+        "null",
+        "-1",
+        "1e400",
+        "99999999999999999999",
+        "\"\"",
+        "[]",
+        "{}",
+        "\\u0000",
+        "\u{e9}",
+        "\"",
+        ",",
+        ":",
+        "{\"limits\":[]}",
+        "1000000000",
+        "0",
+        "true",
+        "concurrency",
+        "5/s leaky_bucket queue 1",
+        "1700000060000000.0",
+        "9007199254740992.4294967295",
+        "0.0",
+    ];
+    let cut = (any::<Index>(), any::<Index>(), select(pieces));
+    let mutated = (select(examples()), select(examples()), prop::collection::vec(cut, 0..4), any::<bool>());
+    let mutated = mutated.prop_map(|(example, other, cuts, is_spliced)| {
+        let mut bytes = example.into_bytes();
+        for (from, to, piece) in cuts {
+            let (one, two) = (from.index(bytes.len() + 1), to.index(bytes.len() + 1));
+            let (from, to) = (one.min(two), one.max(two).min(one.min(two) + 12));
+            bytes.splice(from..to, piece.bytes());
+        }
+        if is_spliced {
+            let at = bytes.len() / 2;
+            bytes.truncate(at);
+            bytes.extend_from_slice(&other.as_bytes()[other.len() / 2..]);
+        }
+        bytes
+    });
+    runner(5_000)
+        .run(&mutated, |bytes| {
+            json_calls(&bytes);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// What a call can say.
+#[rustfmt::skip]
+const MEMBERS: [&str; 19] = [
+    "charges", "on_outage", "service", "method", "path", "route", "query", "headers", "client", "identity", "body",
+    "key", "cost", "id", "keep_seconds", "hold_seconds", "actual", "units", "decision",
+];
+/// What a charge can, and what was told of one.
+#[rustfmt::skip]
+const CHARGE: [&str; 10] =
+    ["key", "quota", "algorithm", "cost", "name", "shadow", "flat", "emergency", "overrides", "receipt"];
+
+/// Values of any kind in every member of a call.
+#[test]
+fn members_of_any_kind_are_answered() {
+    let value = prop_oneof![
+        any::<u64>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        any::<f64>().prop_map(Json::from),
+        any::<bool>().prop_map(Json::from),
+        "\\PC{0,20}".prop_map(Json::from),
+        "[0-9]{1,10}/[0-9]{0,3}(s|min|d)( burst [0-9]{1,9})?".prop_map(Json::from),
+        select(vec!["fixed_window", "sliding_log", "concurrency", "lift", "k", "/x?q=1"])
+            .prop_map(Json::from),
+        select(vec![
+            Json::Null,
+            serde_json::json!([]),
+            serde_json::json!({}),
+            serde_json::json!({ "user": "a" })
+        ]),
+    ];
+    let (members, inner) = (select(MEMBERS.to_vec()), select(CHARGE.to_vec()));
+    let call = prop::collection::vec((members, value.clone()), 0..5);
+    let charge = prop::collection::vec((inner, value), 0..4);
+    runner(5_000)
+        .run(&(call, charge), |(call, charge)| {
+            let object = |members: Vec<(&str, Json)>| -> serde_json::Map<String, Json> {
+                members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+            };
+            let mut told = object(call);
+            let mut inner = object(vec![
+                ("key", "k".into()),
+                ("quota", "5/s".into()),
+                ("name", "n".into()),
+                ("cost", 1.into()),
+            ]);
+            inner.extend(object(charge));
+            // Names are few, and this test is not about that.
+            inner.insert("name".to_owned(), "n".into());
+            json_calls(Json::Object(told.clone()).to_string().as_bytes());
+            told.insert("charges".to_owned(), serde_json::json!([inner.clone()]));
+            json_calls(Json::Object(told.clone()).to_string().as_bytes());
+            told.insert("decision".to_owned(), serde_json::json!({ "limits": [inner] }));
+            json_calls(Json::Object(told).to_string().as_bytes());
+            Ok(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,219 @@
+//! `/readyz` and `/metrics` tell the truth about store, policies and the server itself.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ratekeeper::RedisStore;
+use ratekeeper::policy::{Format, PolicySpec};
+use ratekeeper_testkit::servers::{Flavour, Server};
+use serde_json::{Value as Json, json};
+
+use crate::client::{Client, PATIENCE};
+use crate::rig::{RUNTIME, Rig, Setup};
+
+const POLICY: &str = r#"
+    service = "shop"
+
+    [[rules]]
+    name = "per-user"
+    keys = "user:{identity.user}"
+    quota = "2/min"
+
+    [rules.plans]
+    paid = "5/min"
+
+    [[rules]]
+    name = "watched"
+    mode = "monitor"
+    keys = "all"
+    quota = "1/min"
+
+    [[rules]]
+    name = "guarded"
+    when = "path == '/guarded'"
+    keys = "all"
+    on_outage = "deny"
+    quota = "100/min"
+"#;
+
+fn ready(client: &mut Client) -> (u16, Json) {
+    let reply = client.get("/readyz");
+    (reply.status, reply.json())
+}
+
+/// The value of a metric, by its name and labels as they are written.
+fn metric(rig: &Rig, series: &str) -> Option<u64> {
+    let reply = rig.client().get("/metrics");
+    let line =
+        reply.text().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
+    line.map(|value| value.parse().unwrap_or_else(|_| panic!("{series}: {value}")))
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn on(server: &Server) -> Rig {
+    let store = {
+        let _within = RUNTIME.enter();
+        RedisStore::builder(&server.url()).build().unwrap()
+    };
+    Setup::policy(POLICY).start(Arc::new(store))
+}
+
+#[test]
+fn a_store_that_is_away_is_told_and_so_is_its_return() {
+    let mut server = Server::start(Flavour::Valkey9);
+    let rig = on(&server);
+    let mut client = rig.client();
+    until("the store answers", || ready(&mut client).0 == 200);
+    assert_eq!(metric(&rig, "ratekeeper_store_breaker_state"), Some(0));
+    server.kill();
+    until("the breaker is open", || {
+        metric(&rig, "ratekeeper_store_breaker_state") == Some(2) || {
+            client.call("/v1/check", &json!({ "identity": { "user": "ann" } }));
+            false
+        }
+    });
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["store"]["answers"]), (503, &json!(false)), "{told}");
+    assert_eq!(metric(&rig, "ratekeeper_ready"), Some(0));
+    assert_eq!(client.get("/healthz").status, 200, "the process is alive");
+    // Rules decide without it, and so do charges, each as it says.
+    let open = client.call("/v1/check", &json!({ "identity": { "user": "ann" } }));
+    assert_eq!((open.status, &open.json()["origin"]), (200, &json!("outage")));
+    let shut = client.call("/v1/check", &json!({ "path": "/guarded", "identity": { "user": "ann" } }));
+    assert_eq!(shut.status, 503);
+    assert!(shut.json()["type"].as_str().unwrap().ends_with("temporary-reduced-capacity"));
+    let charge =
+        |on_outage: &str| json!({ "charges": [{ "key": "k", "quota": "1/s" }], "on_outage": on_outage });
+    assert_eq!(client.call("/v1/limit", &charge("allow")).status, 200);
+    let shut = client.call("/v1/limit", &charge("deny"));
+    assert_eq!((shut.status, shut.header("retry-after")), (503, Some("1")));
+    for (outcome, least) in [("allowed", 2), ("denied", 2)] {
+        let series = format!("ratekeeper_outage_decisions_total{{outcome=\"{outcome}\"}}");
+        assert!(metric(&rig, &series).unwrap() >= least, "{outcome}");
+    }
+    assert!(metric(&rig, "ratekeeper_store_failures_total").unwrap() >= 4);
+    assert_eq!(client.call("/v1/settle", &json!({ "id": "i", "actual": 1 })).status, 503);
+    server.restart();
+    until("the store answers again", || ready(&mut client).0 == 200);
+    assert_eq!(metric(&rig, "ratekeeper_store_breaker_opened_total"), Some(1));
+}
+
+#[test]
+fn policies_that_are_refused_are_told() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let (status, told) = ready(&mut client);
+    assert_eq!(
+        (status, &told["policies"]),
+        (200, &json!({ "in_force": 1, "refused": [], "unreadable_sources": 0 }))
+    );
+    let policies = rig.api.limiter().policies().clone();
+    let wrong = PolicySpec::read("test", Format::Toml, b"service = \"shop\"\nrules = 1\n");
+    policies.install("test", wrong, Some("shop")).unwrap_err();
+    let (status, told) = ready(&mut client);
+    assert_eq!(
+        (status, &told["policies"]["refused"]),
+        (200, &json!(["shop"])),
+        "the last good one is in force"
+    );
+    assert_eq!(metric(&rig, "ratekeeper_policy_refused{service=\"shop\"}"), Some(1));
+    for (result, count) in [("accepted", 1), ("refused", 1)] {
+        let series = format!("ratekeeper_policy_reloads_total{{service=\"shop\",result=\"{result}\"}}");
+        assert_eq!(metric(&rig, &series), Some(count), "{result}");
+    }
+    policies.withdraw("test", "shop");
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["policies"]["in_force"]), (503, &json!(0)));
+}
+
+#[test]
+fn a_server_that_stops_says_so_first_and_finishes_what_is_under_way() {
+    let (mut rig, _) = Setup::policy(POLICY).in_memory();
+    let (mut client, mut under_way) = (rig.client(), rig.client());
+    assert_eq!(ready(&mut client).0, 200);
+    rig.stop.drain();
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["stopping"]), (503, &json!(true)));
+    assert_eq!(rig.client().post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#).status, 200);
+    let call = r#"{"charges":[{"key":"k2","quota":"1/s"}]}"#;
+    let head = format!(
+        "POST /v1/limit HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        call.len()
+    );
+    under_way.send(head.as_bytes());
+    assert_eq!(under_way.reply().unwrap().status, 100, "it is under way: its body is waited for");
+    rig.stop.finish();
+    assert!(client.is_over(), "a connection without a request is closed");
+    under_way.send(call.as_bytes());
+    assert_eq!(under_way.reply().expect("what is under way is finished").status, 200);
+    assert!(under_way.is_over());
+    let served = rig.served.take().unwrap();
+    assert!(RUNTIME.block_on(served).unwrap(), "all were over in time");
+    assert!(std::net::TcpStream::connect(rig.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn decisions_are_counted_by_rule_plan_and_outcome() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let ask = |client: &mut Client, identity: Json| {
+        client.call("/v1/check", &json!({ "identity": identity })).status
+    };
+    let statuses: Vec<u16> = (0..3).map(|_| ask(&mut client, json!({ "user": "ann" }))).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(ask(&mut client, json!({ "user": "bob", "plan": "paid" })), 200);
+    assert_eq!(ask(&mut client, json!({})), 200, "nobody is known, so only the watching rule counts");
+    let of_rule = |rule: &str, plan: &str, outcome: &str| {
+        let labels = format!("service=\"shop\",rule=\"{rule}\",plan=\"{plan}\",outcome=\"{outcome}\"");
+        metric(&rig, &format!("ratekeeper_decisions_total{{{labels}}}"))
+    };
+    assert_eq!(of_rule("per-user", "default", "allowed"), Some(2));
+    assert_eq!(of_rule("per-user", "default", "denied"), Some(1));
+    assert_eq!(of_rule("per-user", "paid", "allowed"), Some(1));
+    assert_eq!(of_rule("watched", "default", "allowed"), Some(1));
+    assert_eq!(of_rule("watched", "default", "over_limit"), Some(4));
+    let of_shop =
+        |name: &str, rule: &str| metric(&rig, &format!("{name}{{service=\"shop\",rule=\"{rule}\"}}"));
+    assert_eq!(of_shop("ratekeeper_rule_over_limit_total", "watched"), Some(4));
+    assert_eq!(of_shop("ratekeeper_rule_unresolved_total", "per-user"), Some(1));
+    client.call(
+        "/v1/limit/batch",
+        &json!({ "checks": [{ "charges": [{ "key": "k", "quota": "1/s", "name": "n" }] }, {}] }),
+    );
+    assert_eq!(metric(&rig, "ratekeeper_batch_checks_count"), Some(1));
+    assert_eq!(metric(&rig, "ratekeeper_limit_decisions_total{name=\"n\",outcome=\"allowed\"}"), Some(1));
+    assert_eq!(metric(&rig, "ratekeeper_requests_total{endpoint=\"/v1/check\",status=\"429\"}"), Some(1));
+    assert_eq!(metric(&rig, "ratekeeper_request_seconds_count{endpoint=\"/v1/check\"}"), Some(5));
+}
+
+#[test]
+fn no_metric_has_anything_of_a_request_in_it() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let secret = "s3cr3t-of-somebody";
+    for _ in 0..3 {
+        client.call(
+            "/v1/check",
+            &json!({ "identity": { "user": secret, "plan": secret }, "path": format!("/{secret}") }),
+        );
+        client.call("/v1/limit", &json!({ "charges": [{ "key": secret, "quota": "1/min" }] }));
+        client.call("/v1/limit", &json!({ "charges": [{ "key": "", "quota": secret }] }));
+        client.call("/v1/check", &json!({ "service": secret }));
+    }
+    client.get(&format!("/{secret}"));
+    let metrics = client.get("/metrics");
+    assert_eq!(
+        metrics.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    assert!(!metrics.text().contains(secret));
+    assert!(metrics.text().ends_with("# EOF\n"));
+}

@@ -1,0 +1,264 @@
+//! Clients that mean no good, or mean nothing: bounded memory, a correct 4xx, no panic.
+
+use std::io::Write as _;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use ratekeeper_server::serve::{BATCH_BYTES_MAX, BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_LINES_MAX};
+use serde_json::json;
+
+use crate::client::{Client, PATIENCE};
+use crate::rig::{Rig, Setup};
+
+const CALL: &str = r#"{"charges":[{"key":"k","quota":"1000000/s"}]}"#;
+
+/// Whoever is after them is served as ever.
+#[track_caller]
+fn is_well(rig: &Rig) {
+    let reply = rig.client().post("/v1/limit", CALL);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+fn rig() -> Rig {
+    const POLICY: &str =
+        "service = \"s\"\n[[rules]]\nname = \"deep\"\nkeys = \"{body.a}\"\nquota = \"5/s\"\n";
+    Setup::policy(POLICY).in_memory().0
+}
+
+#[test]
+fn what_is_no_json_is_refused() {
+    let rig = rig();
+    let mut client = rig.client();
+    let deep = |open: &str, close: &str, depth: usize| open.repeat(depth) + "1" + &close.repeat(depth);
+    let malformed = [
+        String::new(),
+        " ".to_owned(),
+        "{".to_owned(),
+        "{\"charges\":[{\"key\":\"k\"".to_owned(),
+        "\u{feff}{}".to_owned(),
+        "nul".to_owned(),
+        "{\"charges\":[{\"key\":\"\u{1}\"}]}".to_owned(),
+        r#"{"charges":[{"key":"\ud800","quota":"1/s"}]}"#.to_owned(),
+        "{} {}".to_owned(),
+        "{\"body\":1e999}".to_owned(),
+        format!("{{\"body\":{}}}", deep("[", "]", 100_000)),
+        format!("{{\"body\":{}}}", deep("{\"a\":", "}", 20_000)),
+        deep("[", "]", 100_000),
+    ];
+    for text in &malformed {
+        for path in ["/v1/limit", "/v1/check", "/v1/limit/batch", "/v1/settle"] {
+            let reply = client.post(path, text);
+            let shown: String = text.chars().take(60).collect();
+            assert!(matches!(reply.status, 400 | 422), "{path} {shown}: {}", reply.text());
+            assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+            assert!(reply.body.len() < 1_000, "what was sent is not sent back: {}", reply.text());
+        }
+    }
+    for bytes in [&b"{\"charges\":[{\"key\":\"\xff\xfe\"}]}"[..], b"\x00\x01\x02", b"\xff"] {
+        assert_eq!(client.ask("POST", "/v1/limit", &[], bytes).status, 400);
+    }
+    for text in ["null", "1", "\"x\"", "[]", "[1,2]", "true", r#"{"charges":{}}"#, r#"{"charges":null}"#] {
+        assert_eq!(client.post("/v1/limit", text).status, 422, "{text}");
+    }
+    is_well(&rig);
+}
+
+#[test]
+fn members_that_stand_twice_are_refused() {
+    let rig = rig();
+    let mut client = rig.client();
+    for text in [
+        r#"{"charges":[{"key":"a","key":"b","quota":"1/s"}]}"#,
+        r#"{"charges":[{"key":"a","quota":"1/s"}],"charges":[]}"#,
+    ] {
+        assert_eq!(client.post("/v1/limit", text).status, 422, "{text}");
+    }
+    assert_eq!(client.post("/v1/check", r#"{"identity":{"user":"a","user":"b"}}"#).status, 422);
+}
+
+#[test]
+fn bodies_that_are_too_long_are_refused_before_they_are_read() {
+    let rig = rig();
+    for (path, max) in [("/v1/limit", BODY_BYTES_MAX), ("/v1/check/batch", BATCH_BYTES_MAX)] {
+        // Announced: nothing of it needs to come.
+        let mut client = rig.client();
+        client.send(
+            format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", max + 1).as_bytes(),
+        );
+        let reply = client.reply().unwrap();
+        assert_eq!((reply.status, reply.header("connection")), (413, Some("close")));
+        assert!(client.is_over());
+        // In pieces, without an end: a client that goes on sending may see the reset first.
+        let mut client = rig.client();
+        client.send(
+            format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes(),
+        );
+        let chunk = [&b"10000\r\n"[..], &[b' '; 65_536], b"\r\n"].concat();
+        let sent = (0..=max / 65_536).take_while(|_| {
+            let mut stream: &TcpStream = client.stream();
+            stream.write_all(&chunk).is_ok()
+        });
+        sent.count();
+        if let Some(reply) = client.reply() {
+            assert_eq!(reply.status, 413);
+        }
+        assert!(client.is_over());
+        // Exactly as long as it may be.
+        let mut client = rig.client();
+        assert!(matches!(client.post(path, &" ".repeat(max)).status, 400 | 422));
+    }
+    is_well(&rig);
+}
+
+#[test]
+fn heads_are_bounded() {
+    let rig = rig();
+    let heads = [
+        (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(HEAD_BYTES_MAX)), vec![414, 431]),
+        (format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(HEAD_BYTES_MAX)), vec![431]),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEAD_LINES_MAX + 1)), vec![431]),
+        ("GET / HTTP/9.9\r\n\r\n".to_owned(), vec![400, 505]),
+        ("hello\r\n\r\n".to_owned(), vec![400]),
+        ("GET / HTTP/1.1\r\nbad header\r\n\r\n".to_owned(), vec![400]),
+        ("POST /v1/limit HTTP/1.1\r\ncontent-length: -1\r\n\r\n".to_owned(), vec![400]),
+        ("POST /v1/limit HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx".to_owned(), vec![400]),
+        ("POST /v1/limit HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_owned(), vec![400]),
+        ("\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n".to_owned(), vec![400]),
+    ];
+    for (head, statuses) in heads {
+        let mut client = rig.client();
+        client.send(head.as_bytes());
+        let shown: String = head.chars().take(60).collect();
+        let reply = client.reply().unwrap_or_else(|| panic!("{shown}: no answer"));
+        assert!(statuses.contains(&reply.status), "{shown}: {}", reply.status);
+        assert!(client.is_over(), "{shown}");
+    }
+    is_well(&rig);
+}
+
+#[test]
+fn there_is_no_other_call_and_no_other_method() {
+    let rig = rig();
+    let mut client = rig.client();
+    for path in ["/", "/v1", "/v1/limit/", "//v1/limit", "/v1/limit%00", "/v1/../v1/limit", "/dashboard", "*"]
+    {
+        assert_eq!(client.ask("POST", path, &[], b"{}").status, 404, "{path}");
+    }
+    for (method, path, allow) in
+        [("GET", "/v1/limit", "POST"), ("PUT", "/v1/check", "POST"), ("DELETE", "/metrics", "GET, HEAD")]
+    {
+        let mut client = rig.client();
+        let reply = client.ask(method, path, &[], b"");
+        assert_eq!((reply.status, reply.header("allow")), (405, Some(allow)), "{method} {path}");
+    }
+    is_well(&rig);
+}
+
+#[test]
+fn who_dribbles_a_head_is_cut_off() {
+    let (rig, _) = Setup { idle: Duration::from_millis(200), ..Setup::default() }.in_memory();
+    let mut client = rig.client();
+    let start = Instant::now();
+    client.send(b"POST /v1/limit HTTP/1.1\r\n");
+    // A byte now and then does not help.
+    while start.elapsed() < PATIENCE {
+        let mut stream: &TcpStream = client.stream();
+        if stream.write_all(b"x").is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    let mut idle = rig.client();
+    assert!(idle.is_over(), "who says nothing is cut off too");
+    is_well(&rig);
+}
+
+#[test]
+fn who_dribbles_a_body_is_told_so_and_cut_off() {
+    let (rig, _) = Setup { body_wait: Duration::from_millis(200), ..Setup::default() }.in_memory();
+    let mut client = rig.client();
+    client.send(b"POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{");
+    let reply = client.reply().unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (408, Some("close")));
+    assert!(client.is_over());
+    is_well(&rig);
+}
+
+#[test]
+fn who_asks_again_and_again_is_not_idle() {
+    let (rig, _) = Setup { idle: Duration::from_millis(300), ..Setup::default() }.in_memory();
+    let mut client = rig.client();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(client.post("/v1/limit", CALL).status, 200);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn half_a_connection_gets_its_answer() {
+    let rig = rig();
+    let mut client = rig.client();
+    client.send(
+        format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{CALL}", CALL.len())
+            .as_bytes(),
+    );
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.reply().unwrap().status, 200);
+    assert!(client.is_over());
+    // Half a request is none.
+    let mut client = rig.client();
+    client.send(b"POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"char");
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    let reply = client.reply();
+    assert!(reply.is_none_or(|reply| reply.status == 400));
+    is_well(&rig);
+}
+
+#[test]
+fn who_hangs_up_in_the_middle_harms_nobody() {
+    let rig = rig();
+    for _ in 0..50 {
+        let mut client = rig.client();
+        client.send(b"POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 45\r\n\r\n{\"charges\"");
+        drop(client);
+        let mut client = rig.client();
+        client.send(
+            format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{CALL}", CALL.len())
+                .as_bytes(),
+        );
+        drop(client);
+    }
+    is_well(&rig);
+}
+
+#[test]
+fn requests_that_come_together_are_answered_in_order() {
+    let rig = rig();
+    let mut client = rig.client();
+    let one = format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{CALL}", CALL.len());
+    client.send(one.repeat(50).as_bytes());
+    let left: Vec<u64> =
+        (0..50).map(|_| client.reply().unwrap().json()["limits"][0]["remaining"].as_u64().unwrap()).collect();
+    assert!(left.windows(2).all(|pair| pair[0] > pair[1]), "{left:?}");
+}
+
+#[test]
+fn connections_beyond_the_bound_are_told_so() {
+    let (rig, _) = Setup { connections_max: 3, ..Setup::default() }.in_memory();
+    let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.post("/v1/limit", CALL).status, 200);
+    }
+    let mut one_too_many = rig.client();
+    let reply = one_too_many.reply().expect("an answer without a question");
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
+    assert_eq!(reply.json()["detail"], json!("too many connections"));
+    drop(clients.pop());
+    let start = Instant::now();
+    // The place is free as soon as the server has noticed.
+    while rig.client().ask("GET", "/healthz", &[], b"").status != 200 {
+        assert!(start.elapsed() < PATIENCE);
+    }
+}

@@ -1,0 +1,16 @@
+//! The server over real sockets, in this process and as the binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod binary;
+mod calls;
+mod client;
+mod docs;
+mod fuzz;
+mod health;
+mod hostile;
+mod observed;
+mod openapi;
+mod otlp;
+mod rig;
+mod vectors;

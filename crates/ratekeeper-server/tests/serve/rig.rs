@@ -1,0 +1,98 @@
+//! A server in this process, on a real socket, with a clock of the test.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
+use ratekeeper_server::serve::api::Api;
+use ratekeeper_server::serve::{Admin, CONNECTIONS_MAX_DEFAULT, Http, Listener, Stop, serve_all};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::client::{Client, PATIENCE};
+
+/// When the clock of the test starts.
+pub(crate) const START: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// Servers run beside the tests, which wait for them.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
+
+/// How a server is set up.
+pub(crate) struct Setup {
+    pub(crate) admin: Admin,
+    pub(crate) idle: Duration,
+    pub(crate) body_wait: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) policies: Vec<&'static str>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            admin: Admin::Local,
+            idle: PATIENCE,
+            body_wait: PATIENCE,
+            connections_max: CONNECTIONS_MAX_DEFAULT,
+            policies: Vec::new(),
+        }
+    }
+}
+
+/// A server that is told to stop when the test is over.
+pub(crate) struct Rig {
+    pub(crate) address: SocketAddr,
+    pub(crate) api: Arc<Api>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) stop: Stop,
+    pub(crate) served: Option<JoinHandle<bool>>,
+}
+
+impl Setup {
+    pub(crate) fn policy(policy: &'static str) -> Self {
+        Self { policies: vec![policy], ..Self::default() }
+    }
+
+    pub(crate) fn start(self, store: Arc<dyn Store>) -> Rig {
+        let _within = RUNTIME.enter();
+        let policies = Policies::builder().mode(None).build().unwrap();
+        for policy in &self.policies {
+            policies
+                .install("test", PolicySpec::read("test", Format::Toml, policy.as_bytes()), None)
+                .unwrap();
+        }
+        let limiter = PolicyLimiter::on(Arc::clone(&store), policies);
+        let api = Arc::new(Api::new(limiter, Arc::clone(&store)).unwrap());
+        let stop = Stop::default();
+        let http = Http::new(Arc::clone(&api), self.admin, stop.clone()).patience(self.idle, self.body_wait);
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Listener::bind(anywhere, None, Arc::new(http)).unwrap();
+        let address = listener.address();
+        let (stopping, connections) = (stop.clone(), self.connections_max);
+        let served =
+            RUNTIME.spawn(async move { serve_all(vec![listener], &stopping, connections, PATIENCE).await });
+        Rig { address, api, store, stop, served: Some(served) }
+    }
+
+    /// On a store in memory, with a clock that only the test moves.
+    pub(crate) fn in_memory(self) -> (Rig, ManualClock) {
+        let clock = ManualClock::starting_at(START);
+        let store = MemoryStore::with_clock(10_000, Arc::new(clock.clone()));
+        (self.start(Arc::new(store)), clock)
+    }
+}
+
+impl Rig {
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.stop.finish();
+    }
+}
