@@ -7,16 +7,19 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint deps servers test-rust test-interleavings test-of-tests test-of-all-tests bench-http bench-memory bench-peers bench-policy bench-redis \
-	fuzz audit
+.PHONY: help run demo test lint deps servers test-rust test-python test-interleavings test-of-tests test-of-all-tests wheel \
+	bench-http bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build, and show three layered limits at work in the terminal
+run: ## Build and start the server; it says what listens where, and what to try
+	$(CARGO) run --release --quiet --locked -p ratekeeper-server -- serve
+
+demo: ## Build, and show three layered limits at work in the terminal
 	$(CARGO) run --release --quiet --locked -p ratekeeper-server -- demo
 
-test: lint deps servers test-rust test-interleavings test-of-tests ## Run everything that must pass
+test: lint deps servers test-rust test-python test-interleavings test-of-tests ## Run everything that must pass
 	@echo "All of it passed."
 
 lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
@@ -32,6 +35,12 @@ servers: ## The servers that tests start, into target/servers (root on Debian, o
 
 test-rust: servers ## All Rust tests (budget: 5 minutes)
 	$(CARGO) test --workspace --all-features --locked
+
+test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 6 minutes)
+	$(PYTHON) scripts/python_tests.py
+
+wheel: ## The Python package for release, into target/wheels
+	$(PYTHON) scripts/python_wheel.py
 
 test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 3 minutes)
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --locked -p ratekeeper --test interleavings --target-dir target/shuttle
@@ -56,6 +65,16 @@ bench-http: ## A web service with limits, without, and with tower_governor's; wr
 
 bench-policy: ## What finding the rules that apply costs; writes docs/benchmarks.md (1 minute, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features policy --bin policy -- --out ../docs/benchmarks.md
+
+bench-python: servers ## Compare the Python package with its peers; writes docs/benchmarks.md (10 minutes, quiet machine, needs wrk)
+	$(PYTHON) scripts/bench_python.py --out docs/benchmarks.md
+
+bench-server-peer: ## The server that bench-server compares with, into target/peers
+	$(PYTHON) scripts/bench_server_peer.py
+
+bench-server: servers bench-server-peer ## Compare the server with throttlecrab-server; writes docs/benchmarks.md (8 minutes, quiet machine, needs wrk)
+	$(CARGO) build --release --locked -p ratekeeper-server
+	cd benches && $(CARGO) run --release --locked --features server --bin server -- --out ../docs/benchmarks.md
 
 fuzz: ## Fuzz TARGET for SECONDS (needs nightly and cargo-fuzz)
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(SECONDS)
