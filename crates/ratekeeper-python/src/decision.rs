@@ -2,20 +2,21 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{PyTraverseError, PyVisit};
+use ratekeeper::policy::Matched;
 use ratekeeper::{Enforcement, Origin};
 
 use crate::arguments::{seconds, seconds_of, seconds_of_wait};
 use crate::http::{Denial, HttpOptions, fields};
-use crate::policy::service::Asked as ServiceAsked;
 use crate::quota::{self, Quota};
 
-/// What a decision was about, so that it can be given back.
+/// What a decision was about, so that it can be given back. Nothing of Python is in it:
+/// decisions are many, and not for the collector of garbage.
 #[derive(Debug)]
 pub(crate) enum About {
+    Nothing,
     Charges(quota::Asked),
     Request(crate::limiter::Asked),
-    Service(ServiceAsked),
+    Service(Box<Matched>),
 }
 
 /// The answer to a check.
@@ -28,13 +29,6 @@ pub(crate) struct Decision {
 
 #[pymethods]
 impl Decision {
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match &self.about {
-            About::Service(asked) => asked.visited(&visit),
-            About::Charges(_) | About::Request(_) => Ok(()),
-        }
-    }
-
     #[getter]
     fn allowed(&self) -> bool {
         self.inner.is_allowed()

@@ -21,7 +21,8 @@ pub(crate) struct Asked {
     pub(super) limiter: u64,
     pub(super) cost: u64,
     keys: Keys,
-    owner: Option<Owner>,
+    /// In a box, because few have one.
+    owner: Option<Box<Owner>>,
     mode: Mode,
 }
 
@@ -97,7 +98,13 @@ impl Limiter {
             Some(Ok(key)) if !self.has_functions => Keys::Same(key.to_str()?.into()),
             _ => Keys::Each(self.each(request)?),
         };
-        Ok(Asked { limiter: self.id, cost: units("cost", terms.cost)?, keys, owner: terms.owner, mode })
+        Ok(Asked {
+            limiter: self.id,
+            cost: units("cost", terms.cost)?,
+            keys,
+            owner: terms.owner.map(Box::new),
+            mode,
+        })
     }
 
     /// The key of Application Kit for a project on an endpoint.
@@ -116,7 +123,7 @@ impl Limiter {
             limiter: self.id,
             cost: units("cost", cost)?,
             keys: Keys::Same(key.into()),
-            owner: Some(owner),
+            owner: Some(Box::new(owner)),
             mode: mode.map_or(Ok(Mode::On), mode_of)?,
         })
     }

@@ -95,8 +95,8 @@ impl PolicyLimiter {
     fn check(&self, py: Python<'_>, service: &str, key: String, cost: i64) -> PyResult<Decision> {
         let asked = Asked::new(None, Some(key), cost)?;
         match self.known(py, service)? {
-            Some(service) => service.decide(py, asked),
-            None => Ok(self.unlimited(py, asked)?),
+            Some(service) => service.decide(py, &asked),
+            None => self.unlimited(py),
         }
     }
 
@@ -110,17 +110,17 @@ impl PolicyLimiter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = Asked::new(None, Some(key), cost)?;
         match self.known(py, service)? {
-            Some(service) => service.adecide(py, asked),
-            None => ready(py, self.unlimited(py, asked)?.into_py_any(py)?),
+            Some(service) => service.adecide(py, &asked),
+            None => ready(py, self.unlimited(py)?.into_py_any(py)?),
         }
     }
 }
 
 impl PolicyLimiter {
-    fn unlimited(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
+    fn unlimited(&self, py: Python<'_>) -> PyResult<Decision> {
         let at = self.store.bind(py).get().live()?.now();
         let (outcome, origin) = (ratekeeper::Outcome::Allow, ratekeeper::Origin::Unlimited);
         let inner = ratekeeper::Decision::without_store(outcome, origin, at);
-        Ok(Decision { inner, about: About::Service(asked) })
+        Ok(Decision { inner, about: About::Nothing })
     }
 }

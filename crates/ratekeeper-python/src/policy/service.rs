@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use ratekeeper::Settled;
 use ratekeeper::policy::{Ask, Matched};
 
@@ -12,7 +11,7 @@ use super::keys::looking_at;
 use super::limiter::built;
 use super::request::Request;
 use crate::arguments::{duration, units};
-use crate::awaiting::{awaited, awaited_at_length, block, ready};
+use crate::awaiting::{awaited, awaited_at_length, block};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach};
@@ -33,11 +32,6 @@ impl Asked {
             return Err(Failure::Input(message.to_owned()).into());
         }
         Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)? })
-    }
-
-    /// Shows the collector of garbage what it holds.
-    pub(crate) fn visited(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.request)
     }
 
     /// Shows it to the library.
@@ -98,26 +92,12 @@ impl ServiceLimiter {
         })
     }
 
-    fn decide_now(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
-        let live = self.live(py)?;
-        let inner = asked.show(py, |ask| live.check_now(ask))?.map_err(Failure::from)?;
-        Ok(Decision { inner, about: About::Service(asked) })
+    pub(super) fn decide(&self, py: Python<'_>, asked: &Asked) -> PyResult<Decision> {
+        block(py, self.reach, decided(self.matched(py, asked)?, Way::Check), about)
     }
 
-    pub(super) fn decide(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
-        if self.reach == Reach::Memory {
-            return self.decide_now(py, asked);
-        }
-        let decided = decided(self.matched(py, &asked)?, Way::Check);
-        block(py, self.reach, decided, about(asked))
-    }
-
-    pub(super) fn adecide<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
-        if self.reach == Reach::Memory {
-            return ready(py, self.decide_now(py, asked)?.into_py_any(py)?);
-        }
-        let decided = decided(self.matched(py, &asked)?, Way::Check);
-        awaited(py, self.reach, decided, about(asked))
+    pub(super) fn adecide<'py>(&self, py: Python<'py>, asked: &Asked) -> PyResult<Bound<'py, PyAny>> {
+        awaited(py, self.reach, decided(self.matched(py, asked)?, Way::Check), about)
     }
 
     fn matched(&self, py: Python<'_>, asked: &Asked) -> PyResult<Matched> {
@@ -125,13 +105,15 @@ impl ServiceLimiter {
         asked.show(py, |ask| live.matched(ask))
     }
 
-    /// The request of a decision, looked at again.
-    fn matched_again(&self, decision: &Bound<'_, Decision>) -> PyResult<(Matched, ratekeeper::Decision)> {
-        let About::Service(asked) = &decision.get().about else {
-            let message = "decision: got one of something else; expected one of this service";
-            return Err(Failure::Input(message.to_owned()).into());
-        };
-        Ok((self.matched(decision.py(), asked)?, decision.get().inner.clone()))
+    /// What a decision was about.
+    fn charged(decision: &Bound<'_, Decision>) -> PyResult<(Matched, ratekeeper::Decision)> {
+        match &decision.get().about {
+            About::Service(matched) => Ok((Matched::clone(matched), decision.get().inner.clone())),
+            _ => {
+                let message = "decision: got one of something else; expected one of a service";
+                Err(Failure::Input(message.to_owned()).into())
+            }
+        }
     }
 
     fn refunded(
@@ -139,7 +121,7 @@ impl ServiceLimiter {
         decision: &Bound<'_, Decision>,
         units: Option<i64>,
     ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let (matched, decision) = self.matched_again(decision)?;
+        let (matched, decision) = Self::charged(decision)?;
         let units = refund_units(units)?;
         Ok(async move { Ok(matched.refund(&decision, units).await?) })
     }
@@ -148,7 +130,7 @@ impl ServiceLimiter {
         &self,
         decision: &Bound<'_, Decision>,
     ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let (matched, decision) = self.matched_again(decision)?;
+        let (matched, decision) = Self::charged(decision)?;
         Ok(async move { Ok(matched.release(&decision).await?) })
     }
 
@@ -169,17 +151,20 @@ impl ServiceLimiter {
     }
 }
 
-async fn decided(matched: Matched, way: Way) -> Result<ratekeeper::Decision, Failure> {
-    Ok(match way {
+/// Also gives back what was matched: what is refunded is what was charged, whatever the
+/// policy says by then.
+async fn decided(matched: Matched, way: Way) -> Result<(ratekeeper::Decision, Matched), Failure> {
+    let decision = match way {
         Way::Check => matched.check().await?,
         Way::Peek => matched.peek().await?,
         Way::Reserve(id, hold) => matched.reserve(&id, hold).await?,
         Way::Wait(patience) => matched.until_allowed(patience).await?,
-    })
+    };
+    Ok((decision, matched))
 }
 
-fn about(asked: Asked) -> impl FnOnce(ratekeeper::Decision) -> Decision + Send + 'static {
-    move |inner| Decision { inner, about: About::Service(asked) }
+fn about((inner, matched): (ratekeeper::Decision, Matched)) -> Decision {
+    Decision { inner, about: About::Service(Box::new(matched)) }
 }
 
 #[pymethods]
@@ -206,7 +191,7 @@ impl ServiceLimiter {
         key: Option<String>,
         cost: i64,
     ) -> PyResult<Decision> {
-        self.decide(py, Asked::new(request, key, cost)?)
+        self.decide(py, &Asked::new(request, key, cost)?)
     }
 
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
@@ -217,7 +202,7 @@ impl ServiceLimiter {
         key: Option<String>,
         cost: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.adecide(py, Asked::new(request, key, cost)?)
+        self.adecide(py, &Asked::new(request, key, cost)?)
     }
 
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
@@ -229,7 +214,7 @@ impl ServiceLimiter {
         cost: i64,
     ) -> PyResult<Option<Decision>> {
         match self.reach {
-            Reach::Memory => self.decide_now(py, Asked::new(request, key, cost)?).map(Some),
+            Reach::Memory => self.decide(py, &Asked::new(request, key, cost)?).map(Some),
             Reach::Far => Ok(None),
         }
     }
@@ -243,7 +228,7 @@ impl ServiceLimiter {
         cost: i64,
     ) -> PyResult<Decision> {
         let asked = Asked::new(request, key, cost)?;
-        block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about(asked))
+        block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
@@ -255,7 +240,7 @@ impl ServiceLimiter {
         cost: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = Asked::new(request, key, cost)?;
-        awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about(asked))
+        awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
     #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
@@ -269,7 +254,7 @@ impl ServiceLimiter {
         key: Option<String>,
     ) -> PyResult<Decision> {
         let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
-        block(py, self.reach, decided(self.matched(py, &asked)?, way), about(asked))
+        block(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
     #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
@@ -284,7 +269,7 @@ impl ServiceLimiter {
         key: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
-        awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about(asked))
+        awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
     fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
@@ -314,7 +299,7 @@ impl ServiceLimiter {
     ) -> PyResult<Decision> {
         let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
         // Also in memory: it may have to sleep.
-        block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about(asked))
+        block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about)
     }
 
     #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
@@ -327,7 +312,7 @@ impl ServiceLimiter {
         cost: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
-        awaited_at_length(py, decided(self.matched(py, &asked)?, way), about(asked))
+        awaited_at_length(py, decided(self.matched(py, &asked)?, way), about)
     }
 
     #[pyo3(signature = (decision, units = None))]
