@@ -127,8 +127,8 @@ impl Contestant {
 
     /// Its process, by its number.
     #[must_use]
-    pub fn process(&self) -> String {
-        self.process.0.id().to_string()
+    pub fn process(&self) -> u32 {
+        self.process.0.id()
     }
 
     /// The bytes of memory it has.
@@ -136,7 +136,7 @@ impl Contestant {
     /// # Errors
     /// If the system does not say.
     pub fn memory(&self) -> Result<u64> {
-        resident_bytes(&self.process())
+        resident_bytes(&self.process().to_string())
     }
 
     /// Makes the counters of these keys.

@@ -1,16 +1,18 @@
 //! Those who ask: in a closed loop as soon as they are answered, in an open loop at a fixed
 //! rate, whether the answers keep up or not.
+//!
+//! They never sleep: a server would have to wake them, which on one machine costs it more than
+//! an answer, and the more, the steadier it answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
 use crate::Result;
-use crate::machine::own_cpu;
 use crate::scenario::Random;
 use crate::series::percentile;
 use crate::server::wire::{Answer, Connection, Request};
@@ -73,8 +75,9 @@ pub struct Outcome {
     pub p50: Duration,
     /// The wait that one in a hundred exceeds.
     pub p99: Duration,
-    /// The CPU time of the load generator itself.
-    pub cpu: Duration,
+    /// How much of the time there was something to send or to read: near 1, the server
+    /// waited for the load, not the load for the server.
+    pub busy: f64,
 }
 
 /// The connections to a server.
@@ -115,13 +118,12 @@ impl Callers {
     /// If the server does not listen any more.
     pub fn run(&mut self, job: &Job) -> Result<Outcome> {
         self.runs += 1;
-        let cpu = own_cpu()?;
         let start = Instant::now();
-        let plan = Plan { job: job.clone(), start, due: Mutex::default(), next: AtomicU32::new(0) };
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(job.clone(), start));
         let seed = self.runs << 32;
         let connections = std::mem::take(&mut self.connections);
-        let tallies = self.runtime.block_on(async {
+        let (tallies, idle) = self.runtime.block_on(async {
+            let awake = tokio::spawn(stay_awake(Arc::clone(&plan)));
             let callers = connections.into_iter().zip(seed..).map(|(connection, seed)| {
                 tokio::spawn(caller(connection, Arc::clone(&plan), Random::new(seed)))
             });
@@ -133,10 +135,11 @@ impl Callers {
                 self.connections.push(connection);
                 tallies.push(tally);
             }
-            Ok::<_, Box<dyn std::error::Error>>(tallies)
+            plan.done.store(true, Ordering::Relaxed);
+            Ok::<_, Box<dyn std::error::Error>>((tallies, awake.await?))
         })?;
         let elapsed = start.elapsed();
-        Ok(plan.outcome(tallies, elapsed, own_cpu()?.saturating_sub(cpu)))
+        Ok(plan.outcome(tallies, elapsed, idle))
     }
 }
 
@@ -149,9 +152,18 @@ struct Plan {
     due: Mutex<u64>,
     /// Keys that have had their turn, where each is asked about once.
     next: AtomicU32,
+    /// Answers so far.
+    answers: AtomicU64,
+    /// Whether all callers are done.
+    done: AtomicBool,
 }
 
 impl Plan {
+    fn new(job: Job, start: Instant) -> Self {
+        let (next, answers, done) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { job, start, due: Mutex::default(), next, answers, done }
+    }
+
     /// Returns when a request is to be sent, with the instant its wait counts from; `None`
     /// when there is no more to do.
     async fn turn(&self) -> Option<Instant> {
@@ -192,8 +204,9 @@ impl Plan {
         }
     }
 
-    fn outcome(&self, tallies: Vec<Tally>, elapsed: Duration, cpu: Duration) -> Outcome {
-        let mut outcome = Outcome { elapsed, cpu, ..Outcome::default() };
+    fn outcome(&self, tallies: Vec<Tally>, elapsed: Duration, idle: Duration) -> Outcome {
+        let busy = 1.0 - idle.as_secs_f64() / elapsed.as_secs_f64();
+        let mut outcome = Outcome { elapsed, busy, ..Outcome::default() };
         let mut waits = Vec::new();
         for tally in tallies {
             waits.extend(tally.waits);
@@ -242,6 +255,21 @@ impl Tally {
     }
 }
 
+/// Has the runtime look at the sockets again instead of sleeping, until all callers are done;
+/// tells for how long there was nothing.
+async fn stay_awake(plan: Arc<Plan>) -> Duration {
+    let (mut idle, mut answers, mut last) = (Duration::ZERO, 0, Instant::now());
+    while !plan.done.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+        let (now, so_far) = (Instant::now(), plan.answers.load(Ordering::Relaxed));
+        if so_far == answers {
+            idle += now - last;
+        }
+        (answers, last) = (so_far, now);
+    }
+    idle
+}
+
 async fn caller(
     mut connection: Connection,
     plan: Arc<Plan>,
@@ -254,6 +282,7 @@ async fn caller(
         match connection.ask(request.about([key])).await {
             Ok(answer) => {
                 tally.waits.push(begin.elapsed());
+                plan.answers.fetch_add(1, Ordering::Relaxed);
                 tally.count(answer);
             }
             Err(error) => {

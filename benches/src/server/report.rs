@@ -48,7 +48,8 @@ pub fn markdown(conditions: &str, plan: Plan, results: &Results) -> String {
          Ours: `POST /v1/limit`; it answers with the decision, its limits and their header fields. The \
          peer: `POST /throttle`. A closed loop sends as soon as it is answered; an open loop at a fixed \
          rate, in percent of what the slower server does in a closed loop, and its waits count from the \
-         instant a request is due. Keys are drawn uniformly; a single key is a new one each turn. Median \
+         instant a request is due. The load polls and never sleeps, so no \
+         server spends time on waking it. Keys are drawn uniformly; a single key is a new one each turn. Median \
          of the rounds, least and largest in brackets.\n",
         targets(&verdicts(plan, results))
     );
@@ -131,7 +132,7 @@ fn figures(setting: Setting, results: &Results) -> String {
         "p50 \u{b5}s",
         "p99 \u{b5}s",
         "server's CPU \u{b5}s per request",
-        "load's share of its core",
+        "load busy",
         "denied",
         "failed",
     ];
@@ -142,10 +143,9 @@ fn row(asked: Loop, candidate: Candidate, figures: &Figures) -> Vec<String> {
     let spread = |series: &Series, digits: usize| {
         format!("{:.digits$} ({:.digits$} to {:.digits$})", series.median(), series.min(), series.max())
     };
-    let (asked, load) = match asked {
-        Loop::Closed => ("closed".to_owned(), format!("{:.2}", figures.load.median())),
-        // It watches the clock all the time.
-        Loop::Open(percent) => (format!("open, {percent} %"), NOTHING.to_owned()),
+    let asked = match asked {
+        Loop::Closed => "closed".to_owned(),
+        Loop::Open(percent) => format!("open, {percent} %"),
     };
     vec![
         asked,
@@ -154,7 +154,7 @@ fn row(asked: Loop, candidate: Candidate, figures: &Figures) -> Vec<String> {
         spread(&figures.p50, 0),
         spread(&figures.p99, 0),
         format!("{:.1}", figures.server_cpu.median()),
-        load,
+        format!("{:.2}", figures.busy.median()),
         figures.denied.to_string(),
         figures.failed.to_string(),
     ]

@@ -108,8 +108,8 @@ pub struct Figures {
     pub p99: Series,
     /// The server's CPU time per request, in microseconds.
     pub server_cpu: Series,
-    /// How much of its core the load had to use: near 1, it held the server up.
-    pub load: Series,
+    /// How busy the load was: near 1, it held the server up.
+    pub busy: Series,
     /// Requests that were denied, in all rounds.
     pub denied: u64,
     /// Requests that failed.
@@ -123,7 +123,7 @@ impl Figures {
         self.p50.push(micros(outcome.p50));
         self.p99.push(micros(outcome.p99));
         self.server_cpu.push(micros(server_cpu) / outcome.answered as f64);
-        self.load.push(outcome.cpu.as_secs_f64() / outcome.elapsed.as_secs_f64());
+        self.busy.push(outcome.busy);
         self.denied += outcome.denied;
         self.failed += outcome.failed;
     }
@@ -260,9 +260,9 @@ impl Stand<'_> {
             Keys::One(key)
         };
         contestant.run(keys, pace, self.plan.time / WARM_UP)?;
-        let before = cpu_of(&contestant.process())?;
+        let before = cpu_of(contestant.process())?;
         let outcome = contestant.run(keys, pace, self.plan.time)?;
-        let server_cpu = cpu_of(&contestant.process())?.saturating_sub(before);
+        let server_cpu = cpu_of(contestant.process())?.saturating_sub(before);
         let candidate = contestant.candidate;
         let cell = Cell { setting: self.setting, asked, candidate };
         if let Some(why) = &outcome.why {

@@ -293,6 +293,24 @@ fn operators_have_calls_of_their_own() {
 }
 
 #[test]
+fn of_several_keys_the_one_that_was_denied_is_noted() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let call = json!({ "charges": [{ "key": "ann", "quota": "5/min" }, { "key": "eve", "quota": "1/min" }] });
+    assert_eq!((client.call("/v1/limit", &call).status, client.call("/v1/limit", &call).status), (200, 429));
+    let hot = client.get("/v1/hot-keys").json();
+    let keys: Vec<&str> =
+        hot["keys"].as_array().unwrap().iter().map(|key| key["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["eve"]);
+    let metrics = client.get("/metrics");
+    for (outcome, count) in [("allowed", 2), ("denied", 1), ("denied_elsewhere", 1)] {
+        let line =
+            format!("ratekeeper_limit_decisions_total{{name=\"limit\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(metrics.text().contains(&line), "{line}{}", metrics.text());
+    }
+}
+
+#[test]
 fn several_services_must_be_told_apart() {
     const OTHER: &str = "service = \"other\"\n[[rules]]\nname = \"all\"\nkeys = \"all\"\nquota = \"5/s\"\n";
     let (rig, _) = Setup { policies: vec![POLICY, OTHER], ..Setup::default() }.in_memory();

@@ -64,6 +64,24 @@ fn what_is_no_json_is_refused() {
 }
 
 #[test]
+fn what_was_sent_is_not_sent_back() {
+    let rig = rig();
+    let mut client = rig.client();
+    let long = "\u{e9}".repeat(50_000);
+    let calls = [
+        json!({ "cost": long }),
+        json!({ long.clone(): 1 }),
+        json!({ "headers": { long.clone(): 1 } }),
+        json!({ "service": long }),
+    ];
+    for call in calls {
+        let reply = client.call("/v1/check", &call);
+        assert_eq!(reply.status, 422);
+        assert!(reply.body.len() < 4_000, "{} bytes", reply.body.len());
+    }
+}
+
+#[test]
 fn members_that_stand_twice_are_refused() {
     let rig = rig();
     let mut client = rig.client();

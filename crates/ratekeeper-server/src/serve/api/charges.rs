@@ -136,14 +136,23 @@ impl<'c> Asked<'c> {
     }
 
     /// Notes what became of each; the keys that were denied go to `denied`.
-    pub(super) fn note(&self, decision: &Decision, mut denied: impl FnMut(Name, &str)) {
-        for prepared in &self.charges {
-            // The same key twice is one verdict, the first of its name and quota.
-            let name = prepared.named.name;
-            let verdict = decision.verdicts().iter().find(|verdict| verdict.name() == name);
-            prepared.named.outcomes.note(decision, verdict);
-            if !decision.is_allowed() && verdict.is_some_and(ratekeeper::Verdict::is_denied) {
-                denied(name, prepared.key());
+    pub(super) fn note(
+        &self,
+        charges: &Charges<'_>,
+        decision: &Decision,
+        mut denied: impl FnMut(Name, &str),
+    ) {
+        let Ok(check) = charges.check() else { return };
+        // The same key twice is one charge and one verdict.
+        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
+            let counter = charge.key();
+            let same = |prepared: &&Prepared<'_>| {
+                prepared.named.name == counter.scope() && prepared.subject.as_bytes() == counter.subject()
+            };
+            let Some(prepared) = self.charges.iter().find(same) else { continue };
+            prepared.named.outcomes.note(decision, Some(verdict));
+            if !decision.is_allowed() && verdict.is_denied() {
+                denied(prepared.named.name, prepared.key());
             }
         }
     }

@@ -25,7 +25,7 @@ impl Api {
             Some(Ok(())) => {}
             Some(Err(error)) => decision = self.without_store(&asked, error)?,
         }
-        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(Some(decision))
     }
 
@@ -53,7 +53,7 @@ impl Api {
             Ok(decision) => decision,
             Err(error) => self.without_store(&asked, error)?,
         };
-        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(decision)
     }
 
@@ -82,7 +82,7 @@ impl Api {
             Ok(decision) => decision,
             Err(error) => self.without_store(&asked, error)?,
         };
-        asked.note(&decision, |name, key| self.hot.denied(name, key));
+        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(decision)
     }
 

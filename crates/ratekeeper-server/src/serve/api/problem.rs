@@ -6,6 +6,9 @@ use serde::Serialize;
 /// What a problem document is.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
+/// How much is said of what cannot be read.
+const DETAIL_CHARS_MAX: usize = 500;
+
 /// Something that is wrong with a call, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
@@ -73,7 +76,7 @@ impl Problem {
     #[cold]
     pub(super) fn unread<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Self {
         if !error.is_data() {
-            return Self::new(400, format!("the body is no JSON: {error}"));
+            return Self::new(400, shortened(&format!("the body is no JSON: {error}")));
         }
         // Read again, to find out where it went wrong.
         let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
@@ -82,7 +85,8 @@ impl Problem {
             .map(|error| error.path().to_string());
         let field = path.filter(|path| path != "." && path != "?");
         let place = field.as_ref().map_or_else(String::new, |field| format!("{field}: "));
-        Self { field, ..Self::new(422, format!("{place}{error}")) }
+        let detail = shortened(&format!("{place}{error}"));
+        Self { field: field.as_deref().map(shortened), ..Self::new(422, detail) }
     }
 
     /// What the library says of an input.
@@ -123,5 +127,13 @@ impl Problem {
     pub(crate) fn write(&self, into: &mut Vec<u8>) {
         // Strings and numbers can always be written.
         let _ = serde_json::to_writer(into, self);
+    }
+}
+
+/// What was sent is not sent back at any length.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(DETAIL_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
