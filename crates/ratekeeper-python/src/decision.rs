@@ -23,7 +23,8 @@ pub(crate) enum About {
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Decision {
-    pub(crate) inner: ratekeeper::Decision,
+    /// In a box, because it is large and handed on often.
+    pub(crate) inner: Box<ratekeeper::Decision>,
     pub(crate) about: About,
 }
 

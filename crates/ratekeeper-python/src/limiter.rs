@@ -75,7 +75,8 @@ impl Limiter {
 
     /// Decides in memory.
     fn decide_now(&self, engine: &ratekeeper::Limiter<Asked>, asked: Asked) -> PyResult<Decision> {
-        let inner = engine.check_cost_now(&asked, asked.cost).map_err(Failure::from)?;
+        let mut inner = Box::<ratekeeper::Decision>::default();
+        engine.check_cost_into(&asked, asked.cost, &mut inner).map_err(Failure::from)?;
         Ok(Decision { inner, about: About::Request(asked) })
     }
 
@@ -106,7 +107,7 @@ impl Limiter {
                 return Err(Failure::Input(message.to_owned()).into());
             }
         };
-        let (engine, decision) = (self.engine(py)?, decision.get().inner.clone());
+        let (engine, decision) = (self.engine(py)?, ratekeeper::Decision::clone(&decision.get().inner));
         let units = refund_units(units)?;
         Ok(async move { Ok(engine.refund(&asked, &decision, units).await?) })
     }
@@ -156,7 +157,7 @@ async fn decided(engine: Engine, asked: Asked, way: Way) -> Result<(ratekeeper::
 }
 
 fn about_request((inner, asked): (ratekeeper::Decision, Asked)) -> Decision {
-    Decision { inner, about: About::Request(asked) }
+    Decision { inner: Box::new(inner), about: About::Request(asked) }
 }
 
 fn build(py: Python<'_>, store: &Store, rules: &[Py<Rule>], instances: u32) -> PyResult<Engine> {

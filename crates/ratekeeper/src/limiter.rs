@@ -167,11 +167,25 @@ impl<R: ?Sized> Limiter<R> {
     #[inline]
     pub fn check_cost_now(&self, request: &R, cost: u64) -> Result<Decision, InvalidInput> {
         let mut decision = Decision::default();
+        self.check_cost_into(request, cost, &mut decision)?;
+        Ok(decision)
+    }
+
+    /// [`Limiter::check_cost_now`], written over a decision that the caller keeps, because it is large.
+    ///
+    /// # Errors
+    /// As [`Limiter::check_cost_now`]; `decision` then says nothing.
+    #[inline]
+    pub fn check_cost_into(
+        &self,
+        request: &R,
+        cost: u64,
+        decision: &mut Decision,
+    ) -> Result<(), InvalidInput> {
         let wrong =
             || InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`");
         let applied = self.apply(request, cost);
-        self.engine.try_check(&applied, &mut decision).unwrap_or_else(|| Err(wrong()))?;
-        Ok(decision)
+        self.engine.try_check(&applied, decision).unwrap_or_else(|| Err(wrong()))
     }
 
     /// Tells what a request would meet, and changes nothing.

@@ -121,6 +121,6 @@ impl PolicyLimiter {
         let at = self.store.bind(py).get().live()?.now();
         let (outcome, origin) = (ratekeeper::Outcome::Allow, ratekeeper::Origin::Unlimited);
         let inner = ratekeeper::Decision::without_store(outcome, origin, at);
-        Ok(Decision { inner, about: About::Nothing })
+        Ok(Decision { inner: Box::new(inner), about: About::Nothing })
     }
 }

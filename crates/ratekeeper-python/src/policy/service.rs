@@ -108,7 +108,9 @@ impl ServiceLimiter {
     /// What a decision was about.
     fn charged(decision: &Bound<'_, Decision>) -> PyResult<(Matched, ratekeeper::Decision)> {
         match &decision.get().about {
-            About::Service(matched) => Ok((Matched::clone(matched), decision.get().inner.clone())),
+            About::Service(matched) => {
+                Ok((Matched::clone(matched), ratekeeper::Decision::clone(&decision.get().inner)))
+            }
             _ => {
                 let message = "decision: got one of something else; expected one of a service";
                 Err(Failure::Input(message.to_owned()).into())
@@ -164,7 +166,7 @@ async fn decided(matched: Matched, way: Way) -> Result<(ratekeeper::Decision, Ma
 }
 
 fn about((inner, matched): (ratekeeper::Decision, Matched)) -> Decision {
-    Decision { inner, about: About::Service(Box::new(matched)) }
+    Decision { inner: Box::new(inner), about: About::Service(Box::new(matched)) }
 }
 
 #[pymethods]

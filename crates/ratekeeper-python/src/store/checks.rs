@@ -166,7 +166,8 @@ impl Store {
             let message = "decision: got one of a limiter; expected one of `Store.check`";
             return Err(Failure::Input(message.to_owned()).into());
         };
-        let (store, asked, decision) = (self.live()?, Arc::clone(asked), decision.get().inner.clone());
+        let (store, asked, decision) =
+            (self.live()?, Arc::clone(asked), ratekeeper::Decision::clone(&decision.get().inner));
         let units = refund_units(units)?;
         Ok(async move {
             let charges = charges(&asked)?;
@@ -187,7 +188,7 @@ impl Store {
 }
 
 fn about_charges((inner, asked): (ratekeeper::Decision, Asked)) -> Decision {
-    Decision { inner, about: About::Charges(asked) }
+    Decision { inner: Box::new(inner), about: About::Charges(asked) }
 }
 
 fn bounded_amount(actual: i64) -> PyResult<u32> {
