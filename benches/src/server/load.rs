@@ -1,8 +1,10 @@
 //! Those who ask: in a closed loop as soon as they are answered, in an open loop at a fixed
 //! rate, whether the answers keep up or not.
 //!
-//! They never sleep: a server would have to wake them, which on one machine costs it more than
-//! an answer, and the more, the steadier it answers.
+//! They poll rather than sleep: on one machine a server that answers steadily would wake them
+//! for every answer, one that answers in bursts once per burst, and waking is no small part of
+//! an answer's cost. Callers elsewhere are woken by somebody else. A closed loop that sleeps is
+//! there to compare with.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +29,8 @@ const OVERDUE_MAX: Duration = Duration::from_secs(5);
 pub enum Pace {
     /// Whenever a connection has been answered.
     Closed,
+    /// The same, asleep until there is an answer.
+    Asleep,
     /// So many times per second. Waits count from the instant a request is due, also if
     /// no connection is free to send it then.
     Open(f64),
@@ -76,7 +80,7 @@ pub struct Outcome {
     /// The wait that one in a hundred exceeds.
     pub p99: Duration,
     /// How much of the time there was something to send or to read: near 1, the server
-    /// waited for the load, not the load for the server.
+    /// waited for the load, not the load for the server. Not a number if the load slept.
     pub busy: f64,
 }
 
@@ -123,7 +127,8 @@ impl Callers {
         let seed = self.runs << 32;
         let connections = std::mem::take(&mut self.connections);
         let (tallies, idle) = self.runtime.block_on(async {
-            let awake = tokio::spawn(stay_awake(Arc::clone(&plan)));
+            let awake =
+                (!matches!(plan.job.pace, Pace::Asleep)).then(|| tokio::spawn(stay_awake(Arc::clone(&plan))));
             let callers = connections.into_iter().zip(seed..).map(|(connection, seed)| {
                 tokio::spawn(caller(connection, Arc::clone(&plan), Random::new(seed)))
             });
@@ -136,7 +141,11 @@ impl Callers {
                 tallies.push(tally);
             }
             plan.done.store(true, Ordering::Relaxed);
-            Ok::<_, Box<dyn std::error::Error>>((tallies, awake.await?))
+            let idle = match awake {
+                Some(awake) => Some(awake.await?),
+                None => None,
+            };
+            Ok::<_, Box<dyn std::error::Error>>((tallies, idle))
         })?;
         let elapsed = start.elapsed();
         Ok(plan.outcome(tallies, elapsed, idle))
@@ -199,13 +208,13 @@ impl Plan {
     /// How many requests an open loop should have sent by now.
     fn planned(&self) -> u64 {
         match self.job.pace {
-            Pace::Closed => 0,
+            Pace::Closed | Pace::Asleep => 0,
             Pace::Open(rate) => (self.job.time.as_secs_f64() * rate) as u64,
         }
     }
 
-    fn outcome(&self, tallies: Vec<Tally>, elapsed: Duration, idle: Duration) -> Outcome {
-        let busy = 1.0 - idle.as_secs_f64() / elapsed.as_secs_f64();
+    fn outcome(&self, tallies: Vec<Tally>, elapsed: Duration, idle: Option<Duration>) -> Outcome {
+        let busy = idle.map_or(f64::NAN, |idle| 1.0 - idle.as_secs_f64() / elapsed.as_secs_f64());
         let mut outcome = Outcome { elapsed, busy, ..Outcome::default() };
         let mut waits = Vec::new();
         for tally in tallies {

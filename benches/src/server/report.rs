@@ -48,8 +48,9 @@ pub fn markdown(conditions: &str, plan: Plan, results: &Results) -> String {
          Ours: `POST /v1/limit`; it answers with the decision, its limits and their header fields. The \
          peer: `POST /throttle`. A closed loop sends as soon as it is answered; an open loop at a fixed \
          rate, in percent of what the slower server does in a closed loop, and its waits count from the \
-         instant a request is due. The load polls and never sleeps, so no \
-         server spends time on waking it. Keys are drawn uniformly; a single key is a new one each turn. Median \
+         instant a request is due. The load polls, so that no server spends time on waking it; where it \
+         sleeps, a server that answers in bursts wakes it less often. Keys are drawn uniformly; a single \
+         key is a new one each turn. Median \
          of the rounds, least and largest in brackets.\n",
         targets(&verdicts(plan, results))
     );
@@ -117,7 +118,7 @@ fn over_peer(setting: Setting, results: &Results) -> [Target; 2] {
 }
 
 fn figures(setting: Setting, results: &Results) -> String {
-    let loops = std::iter::once(Loop::Closed).chain(OPEN_PERCENT.map(Loop::Open));
+    let loops = [Loop::Closed, Loop::Asleep].into_iter().chain(OPEN_PERCENT.map(Loop::Open));
     let mut rows = Vec::new();
     for asked in loops {
         for candidate in [Candidate::Ours, Candidate::Peer] {
@@ -145,6 +146,7 @@ fn row(asked: Loop, candidate: Candidate, figures: &Figures) -> Vec<String> {
     };
     let asked = match asked {
         Loop::Closed => "closed".to_owned(),
+        Loop::Asleep => "closed, load sleeps".to_owned(),
         Loop::Open(percent) => format!("open, {percent} %"),
     };
     vec![
@@ -154,7 +156,11 @@ fn row(asked: Loop, candidate: Candidate, figures: &Figures) -> Vec<String> {
         spread(&figures.p50, 0),
         spread(&figures.p99, 0),
         format!("{:.1}", figures.server_cpu.median()),
-        format!("{:.2}", figures.busy.median()),
+        if figures.busy.median().is_nan() {
+            NOTHING.to_owned()
+        } else {
+            format!("{:.2}", figures.busy.median())
+        },
         figures.denied.to_string(),
         figures.failed.to_string(),
     ]

@@ -32,7 +32,8 @@ pub struct Plan {
 
 impl Plan {
     /// What targets are judged by.
-    pub const FULL: Plan = Plan { rounds: 7, time: Duration::from_secs(2), many: 1_000_000, quick: false };
+    pub const FULL: Plan =
+        Plan { rounds: 7, time: Duration::from_millis(1_500), many: 1_000_000, quick: false };
     /// Enough to see that everything runs.
     pub const QUICK: Plan = Plan { rounds: 2, time: Duration::from_millis(300), many: 20_000, quick: true };
 }
@@ -82,6 +83,8 @@ impl Setting {
 pub enum Loop {
     /// As fast as it answers.
     Closed,
+    /// The same by a load that sleeps and is woken by answers.
+    Asleep,
     /// At a fixed rate: one of [`OPEN_PERCENT`].
     Open(u32),
 }
@@ -187,6 +190,7 @@ pub fn run(plan: Plan, pinning: Pinning) -> Result<Results> {
         let mut stand = Stand { plan, setting, contestants: Vec::new(), turns: 0, results: &mut results };
         stand.set_up(redis.as_ref().map(Server::url).as_deref(), pinning)?;
         stand.rounds(Loop::Closed, Pace::Closed)?;
+        stand.rounds(Loop::Asleep, Pace::Asleep)?;
         let slower = stand.slower();
         for percent in OPEN_PERCENT {
             let rate = slower * f64::from(percent) / 100.0;
