@@ -35,7 +35,7 @@ use crate::told::Told;
 use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_identity};
 
 /// Puts the limits of a gate in front of a router or a route: a
-/// [`RateLimitLayer`](crate::tower::RateLimitLayer) that hands bodies on as they are.
+/// [`RateLimitLayer`] that hands bodies on as they are.
 #[must_use]
 pub fn rate_limit(gate: impl Into<Arc<Gate>>) -> RateLimitLayer<crate::tower::Axum> {
     RateLimitLayer::with_bodies(gate)
@@ -52,7 +52,7 @@ impl<S: Sync> FromRequestParts<S> for Limits {
 /// Applies limits from within a handler: a second counter on the same endpoint, a cost that
 /// is known only when the body has been read.
 ///
-/// Behind a [`RateLimitLayer`](crate::tower::RateLimitLayer), everything is told in the fields
+/// Behind a [`RateLimitLayer`], everything is told in the fields
 /// of one response. Without one, return it beside the response, and it tells by itself.
 ///
 /// ```
