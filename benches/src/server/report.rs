@@ -76,10 +76,14 @@ const fn store(setting: Setting) -> &'static str {
     }
 }
 
-/// Every promise: those of the peer's kind, in a closed loop and in memory.
+/// Every promise: those of the peer's kind, in a closed loop and in memory. Judged with both
+/// kinds of load, because who is ahead depends on it.
 fn verdicts(plan: Plan, results: &Results) -> Vec<Target> {
     let in_memory = Setting::all(plan).into_iter().filter(|setting| setting.kept == Kept::Memory);
-    let mut verdicts: Vec<Target> = in_memory.flat_map(|setting| over_peer(setting, results)).collect();
+    let mut verdicts: Vec<Target> = in_memory
+        .flat_map(|setting| [Loop::Closed, Loop::Asleep].map(|asked| over_peer(setting, asked, results)))
+        .flatten()
+        .collect();
     let sum = |pick: fn(&Figures) -> u64| results.cells.iter().map(|(_, figures)| pick(figures)).sum::<u64>();
     let (denied, failed) = (sum(|figures| figures.denied), sum(|figures| figures.failed));
     verdicts.push(Target {
@@ -90,13 +94,13 @@ fn verdicts(plan: Plan, results: &Results) -> Vec<Target> {
     verdicts
 }
 
-fn over_peer(setting: Setting, results: &Results) -> [Target; 2] {
+fn over_peer(setting: Setting, asked: Loop, results: &Results) -> [Target; 2] {
     let ratio = |pick: fn(&Figures) -> &Series| {
-        let of = |candidate| results.get(Cell { setting, asked: Loop::Closed, candidate }).map(pick);
+        let of = |candidate| results.get(Cell { setting, asked, candidate }).map(pick);
         of(Candidate::Ours).zip(of(Candidate::Peer)).map(|(ours, peers)| ours.over(peers))
     };
     let target = |promise: &str, ratio: Option<Ratio>, kept: fn(f64) -> bool| {
-        let promise = format!("closed loop, in memory, {} live key(s): {promise}", setting.keys);
+        let promise = format!("{}, in memory, {} live key(s): {promise}", words(asked), setting.keys);
         match ratio {
             None => Target { verdict: Verdict::Absent, promise, got: "not measured".into() },
             Some(Ratio { median, min, max }) => Target {
@@ -140,17 +144,20 @@ fn figures(setting: Setting, results: &Results) -> String {
     table(&head, rows)
 }
 
+fn words(asked: Loop) -> String {
+    match asked {
+        Loop::Closed => "closed, load polls".to_owned(),
+        Loop::Asleep => "closed, load sleeps".to_owned(),
+        Loop::Open(percent) => format!("open, {percent} %"),
+    }
+}
+
 fn row(asked: Loop, candidate: Candidate, figures: &Figures) -> Vec<String> {
     let spread = |series: &Series, digits: usize| {
         format!("{:.digits$} ({:.digits$} to {:.digits$})", series.median(), series.min(), series.max())
     };
-    let asked = match asked {
-        Loop::Closed => "closed".to_owned(),
-        Loop::Asleep => "closed, load sleeps".to_owned(),
-        Loop::Open(percent) => format!("open, {percent} %"),
-    };
     vec![
-        asked,
+        words(asked),
         candidate.name().to_owned(),
         spread(&figures.rate, 0),
         spread(&figures.p50, 0),
