@@ -72,7 +72,7 @@ bench-python: servers ## Compare the Python package with its peers; writes docs/
 bench-server-peer: ## The server that bench-server compares with, into target/peers
 	$(PYTHON) scripts/bench_server_peer.py
 
-bench-server: servers bench-server-peer ## Compare the server with throttlecrab-server; writes docs/benchmarks.md (8 minutes, quiet machine, needs wrk)
+bench-server: servers bench-server-peer ## Compare the server with throttlecrab-server; writes docs/benchmarks.md (8 minutes, quiet machine)
 	$(CARGO) build --release --locked -p ratekeeper-server
 	cd benches && $(CARGO) run --release --locked --features server --bin server -- --out ../docs/benchmarks.md
 

@@ -1,5 +1,5 @@
-//! Values are written on the stack and copied once, into a string that has no
-//! byte to spare: header types take such a string over as it is.
+//! Values are written on the stack and copied once: by header types that copy
+//! anyway, or into a string that has no byte to spare.
 
 /// Bytes that are written without allocating: a problem document, or the fields
 /// of a dozen policies.
