@@ -8,6 +8,7 @@
 //! A child of a fork makes a runtime of its own; see [`fork`].
 
 mod fork;
+mod poll;
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,6 +23,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 pub(crate) use self::fork::{Own, PerProcess, gated, generation};
+use self::poll::Polling;
 
 /// How often a blocked thread looks for signals, such as Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -53,6 +55,8 @@ struct Driver {
     is_shared: AtomicBool,
     /// Asks the caretaker to let a blocked thread drive.
     leave: Notify,
+    /// Whether it is worth looking for an answer before a thread sleeps.
+    polling: Polling,
 }
 
 fn driver() -> std::io::Result<&'static Driver> {
@@ -76,6 +80,7 @@ impl Driver {
             blocked: AtomicUsize::new(0),
             is_shared: AtomicBool::new(false),
             leave: Notify::new(),
+            polling: Polling::default(),
         }));
         let caretaker = thread::Builder::new().name("ratekeeper".to_owned());
         caretaker.spawn(|| driver.take_care())?;
@@ -100,7 +105,11 @@ impl Driver {
         if is_first && !self.is_shared.load(Ordering::Acquire) {
             self.leave.notify_waiters();
         }
-        let output = self.runtime.block_on(future);
+        let output = if is_first && !self.is_shared.load(Ordering::Relaxed) {
+            self.runtime.block_on(self.polling.before_sleep(future))
+        } else {
+            self.runtime.block_on(future)
+        };
         self.blocked.fetch_sub(1, Ordering::AcqRel);
         output
     }
