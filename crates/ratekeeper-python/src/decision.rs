@@ -28,6 +28,13 @@ pub(crate) struct Decision {
     pub(crate) about: About,
 }
 
+impl Decision {
+    /// Allowed, within every quota, and with nothing to be released later.
+    pub(crate) fn simply_passes(&self) -> bool {
+        self.inner.is_allowed() && !self.inner.is_over_limit() && !self.holds()
+    }
+}
+
 #[pymethods]
 impl Decision {
     #[getter]

@@ -1,10 +1,12 @@
 //! What HTTP clients are told.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, SharedTally};
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, field};
 
 use crate::arguments::{choice, duration, type_name};
 use crate::decision::Decision;
@@ -100,7 +102,14 @@ impl Denial {
 /// The policies that one request met, over any number of decisions.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug, Default)]
-pub(crate) struct Tally(SharedTally);
+pub(crate) struct Tally(Mutex<ratekeeper_http::Tally>);
+
+impl Tally {
+    /// Whoever panicked while adding left whole members behind.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ratekeeper_http::Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[pymethods]
 impl Tally {
@@ -114,7 +123,7 @@ impl Tally {
     fn add(&self, decision: &Bound<'_, Decision>, partition: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let decision = &decision.get().inner;
         let Some(partition) = partition else {
-            self.0.add(decision);
+            self.lock().add(decision);
             return Ok(());
         };
         let key: Box<[u8]> = if let Ok(text) = partition.extract::<String>() {
@@ -125,17 +134,50 @@ impl Tally {
             let message = format!("partition: expected str or bytes, got {}", type_name(partition));
             return Err(PyTypeError::new_err(message));
         };
-        self.0.add_partitioned(decision, |_| Some(key.clone()));
+        self.lock().add_partitioned(decision, |_| Some(key.clone()));
         Ok(())
     }
 
     /// `RateLimit-Policy`, `RateLimit` and the legacy fields, names in lower case.
     #[pyo3(signature = (options = None))]
     fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
-        fields(self.0.fields(&HttpOptions::or_default(options)))
+        fields(self.lock().fields(&HttpOptions::or_default(options)))
+    }
+
+    /// Header fields as ASGI has them, with those of this tally at the end. They replace what is
+    /// there of their names, which may be from a limiter before the last one.
+    #[pyo3(signature = (headers, options = None))]
+    fn onto<'py>(
+        &self,
+        headers: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, HttpOptions>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (py, all) = (headers.py(), PyList::empty(headers.py()));
+        for pair in headers.try_iter()? {
+            let pair = pair?;
+            if !is_about_limits(&pair)? {
+                all.append(pair)?;
+            }
+        }
+        let mut appended = Ok(());
+        self.lock().each_field(&HttpOptions::or_default(options), |name, value| {
+            let pair = PyTuple::new(py, [PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value.as_bytes())]);
+            if let Err(error) = pair.and_then(|pair| all.append(pair)) {
+                appended = Err(error);
+            }
+        });
+        appended.map(|()| all)
     }
 
     fn __bool__(&self) -> bool {
-        !self.0.is_empty()
+        !self.lock().is_empty()
     }
+}
+
+/// Whether a header field is one that tallies make.
+fn is_about_limits(pair: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let name = pair.get_item(0)?;
+    let Ok(name) = name.cast::<PyBytes>() else { return Ok(false) };
+    let made = [field::RATELIMIT_POLICY, field::RATELIMIT].into_iter().chain(field::LEGACY).chain(field::LEGACY_X);
+    Ok(made.map(str::as_bytes).any(|made| made == name.as_bytes()))
 }

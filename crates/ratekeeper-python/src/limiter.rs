@@ -21,6 +21,7 @@ use crate::arguments::{Id, duration, type_name, units};
 use crate::awaiting::{awaited, awaited_at_length, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
+use crate::http::Tally;
 use crate::runtime::{PerProcess, Reach};
 use crate::store::{Store, refund_units, settled_word};
 
@@ -299,6 +300,26 @@ impl Limiter {
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         self.decide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
+    }
+
+    /// The same for who only needs to know what does not simply pass: None if it does, and then
+    /// `tally` has it already.
+    #[pyo3(signature = (tally, endpoint, organisation, project, mode = None))]
+    fn admit_project(
+        &self,
+        py: Python<'_>,
+        tally: &Bound<'_, Tally>,
+        endpoint: String,
+        organisation: Id,
+        project: Id,
+        mode: Option<&str>,
+    ) -> PyResult<Option<Decision>> {
+        let decision = self.check_project(py, endpoint, organisation, project, 1, mode)?;
+        if !decision.simply_passes() {
+            return Ok(Some(decision));
+        }
+        tally.get().lock().add(&decision.inner);
+        Ok(None)
     }
 
     #[pyo3(signature = (endpoint, organisation, project, *, cost = 1, mode = None))]

@@ -327,6 +327,11 @@ class Tally:
     def headers(self, options: HttpOptions | None = None) -> list[tuple[str, str]]:
         """RateLimit-Policy, RateLimit and the legacy fields, names in lower case."""
 
+    def onto(
+        self, headers: Iterable[tuple[bytes, bytes]], options: HttpOptions | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        """Header fields as ASGI has them, with those of this tally; they replace what is there of their names."""
+
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
 
@@ -635,6 +640,19 @@ class Limiter:
         Fixed windows are counted where Application Kit counts them:
         `ratelimit:{endpoint}:{organisation}:{project}`.
         """
+    def admit_project(
+        self,
+        tally: Tally,
+        endpoint: str,
+        organisation: int | str,
+        project: int | str,
+        mode: _Mode | None = None,
+    ) -> Decision | None:
+        """`check_project` for who only needs to know what does not simply pass.
+
+        None if it does (allowed, over no quota, nothing to release); `tally` has it then.
+        """
+
     def acheck_project(
         self,
         endpoint: str,

@@ -32,9 +32,10 @@ _ENCODED = getattr(os.environ, "_data", {_ENCODED_NAME: ""})
 
 def current_mode(source: ModeSource = None) -> Mode:
     """What `source` says now, or else RATE_LIMIT_MODE, or else `on`."""
-    said = source() if callable(source) else source
-    if said is not None:
-        return said
+    if source is not None:
+        said = source() if callable(source) else source
+        if said is not None:
+            return said
     environment = os.environ
     if environment is _ENVIRONMENT and _ENCODED_NAME not in _ENCODED:
         return "on"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from fastapi import Request, Response
 
 from .._native import Decision, Limiter, Quota, Store, StoreError
-from .._web import Mode, OnOutage, limiter_of, quota_of
+from .._web import Mode, OnOutage, current_mode, limiter_of, quota_of
 from ..keys import (
     OverrideScope,
     counter_subject,
@@ -70,14 +70,13 @@ class RateLimiter(abc.ABC):
 
     async def __call__(self, request: Request, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
-        mode = limits.mode()
-        asked = self._ask(request, limits, mode) if mode != "off" else None
-        if asked is not None:
+        mode = current_mode(limits.settings.mode)
+        if mode != "off" and (asked := self._ask(request, limits, mode)) is not None:
             decision = asked if isinstance(asked, Decision) else await asked
             limits.note(decision, mode, response, noted_endpoint(limits, request))
 
     def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
-        """The check of a request; nothing if it is not limited."""
+        """The check of a request; None if it is not limited, or needs no more noting."""
         key = self.make_key(request)
         return None if key is None else self._check(request, limits, counter_subject(key), mode)
 
@@ -166,9 +165,9 @@ class ProjectRateLimiter(RateLimiter):
             return None
         endpoint = noted_endpoint(limits, request)
         limiter, in_memory = self._limiter(limits)
-        if in_memory:
-            # Nothing to wait for, so nothing that can be awaited needs to be made.
-            return limiter.check_project(endpoint, *project, mode=mode)
+        if in_memory and limits.sends_headers:
+            # Nothing to wait for, so nothing that can be awaited needs to be made; mostly nothing to do either.
+            return limiter.admit_project(limits.tally, endpoint, project[0], project[1], mode)
         return limiter.acheck_project(endpoint, *project, mode=mode)
 
     def make_key(self, request: Request) -> str | None:

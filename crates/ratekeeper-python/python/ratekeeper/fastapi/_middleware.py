@@ -13,14 +13,11 @@ from urllib.parse import quote
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .._native import EXPOSE_HEADERS, Decision, HttpOptions, Request, ServiceLimiter, Tally
+from .._native import Decision, HttpOptions, Request, ServiceLimiter, Tally
+from .._tracing import entry_span
 from .._web import Mode, denial_of
 from ._endpoint import find_endpoint
-from ._settings import RequestLimits, Settings
-
-
-# ASGI has names in lower case.
-_FIELDS = frozenset(name.encode() for name in EXPOSE_HEADERS.split(", ") if name != "retry-after")
+from ._settings import SCOPE_KEY, RequestLimits, Settings
 
 
 class RateLimitMiddleware:
@@ -43,15 +40,16 @@ class RateLimitMiddleware:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
             return self.app(scope, receive, send)
-        outer = scope.get("ratekeeper")
-        limits = RequestLimits(self.settings, outer.tally if outer else Tally(), sends_headers=True)
-        if outer:
-            limits.span = outer.span
-        limits.into(scope)
-        told = send if outer else _telling(limits, send)
+        outer: RequestLimits | None = scope.get(SCOPE_KEY)
+        if outer is None:
+            limits = RequestLimits(self.settings, Tally(), entry_span())
+            send = _telling(limits.tally, self.settings.options, send)
+        else:
+            limits = RequestLimits(self.settings, outer.tally, outer.span)
+        scope[SCOPE_KEY] = limits
         if self.service is None or (mode := limits.mode()) == "off":
-            return self.app(scope, receive, told)
-        return self._guarded(self.service, limits, mode, scope, receive, told)
+            return self.app(scope, receive, send)
+        return self._guarded(self.service, limits, mode, scope, receive, send)
 
     async def _guarded(
         self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
@@ -100,14 +98,10 @@ class RateLimitMiddleware:
         return None if project is None else {"org": project[0], "project": project[1]}
 
 
-def _telling(limits: RequestLimits, send: Send) -> Send:
+def _telling(tally: Tally, options: HttpOptions, send: Send) -> Send:
     def told(message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start" and limits.tally:
-            fields = limits.tally.headers(limits.settings.options)
-            # An exception's own, or of a limiter before the last one: these are complete.
-            headers = [pair for pair in message.get("headers", ()) if pair[0] not in _FIELDS]
-            headers += [(name.encode(), value.encode()) for name, value in fields]
-            message["headers"] = headers
+        if message["type"] == "http.response.start" and tally:
+            message["headers"] = tally.onto(message.get("headers", ()), options)
         return send(message)
 
     return told

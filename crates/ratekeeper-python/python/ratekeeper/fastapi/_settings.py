@@ -15,7 +15,7 @@ from .._result import RateLimitResult
 from .._tracing import entry_span, tag_over_limit
 from .._web import DETAIL, Mode, ModeSource, OnOutage, current_mode, denial_of, detail_of
 
-_SCOPE_KEY = "ratekeeper"
+SCOPE_KEY = "ratekeeper"
 
 
 class Project(NamedTuple):
@@ -66,29 +66,25 @@ class RateLimitExceeded(HTTPException):
 class RequestLimits:
     """The limits one request has met: a single `Tally`, however many limiters there are."""
 
-    __slots__ = ("endpoint", "project", "sends_headers", "settings", "span", "tally")
+    # Found once for a request, by the first limiter that needs them.
+    endpoint: str | None = None
+    project: tuple[int | str, int | str] | None = None
+    # Whether a middleware puts them on whatever response there will be.
+    sends_headers = True
 
-    def __init__(self, settings: Settings, tally: Tally, *, sends_headers: bool) -> None:
+    def __init__(self, settings: Settings, tally: Tally, span: Any) -> None:
         self.settings = settings
         self.tally = tally
-        # Whether a middleware puts them on whatever response there will be.
-        self.sends_headers = sends_headers
-        self.span = entry_span()
-        self.endpoint: str | None = None
-        self.project: tuple[int | str, int | str] | None = None
+        self.span = span
 
     @staticmethod
     def of(scope: MutableMapping[str, Any]) -> RequestLimits:
         """Those of a request; new ones if no middleware has made them."""
-        limits = scope.get(_SCOPE_KEY)
+        limits: RequestLimits | None = scope.get(SCOPE_KEY)
         if limits is None:
-            limits = scope[_SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), sends_headers=False)
-        assert isinstance(limits, RequestLimits)
+            limits = scope[SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), entry_span())
+            limits.sends_headers = False
         return limits
-
-    def into(self, scope: MutableMapping[str, Any]) -> None:
-        """Makes them those of a request."""
-        scope[_SCOPE_KEY] = self
 
     def mode(self) -> Mode:
         """The mode in force now."""
