@@ -5,9 +5,8 @@
 //! its framework wants. It sends nothing itself and asks no store.
 //!
 //! # Layout
-//! - [`Tally`]: the policies that a request met, and [`SharedTally`], a handle for
-//!   the layers and the handler of one request; both give `RateLimit-Policy`,
-//!   `RateLimit` and legacy fields;
+//! - [`Tally`]: the policies that a request met, and the fields that tell of them:
+//!   `RateLimit-Policy`, `RateLimit` and legacy ones;
 //! - [`Denial`]: status, `Retry-After` and body of a denied request, for gRPC, too;
 //! - [`HttpOptions`]: every switch;
 //! - [`field`]: the names.
@@ -46,4 +45,4 @@ mod text;
 
 pub use denial::{Denial, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS};
 pub use options::{Body, Draft, HttpOptions, Legacy, Reset};
-pub use tally::{FIELDS_MAX, Field, MEMBERS_MAX, PARTITION_BYTES_MAX, SharedTally, Tally};
+pub use tally::{FIELDS_MAX, Field, MEMBERS_MAX, PARTITION_BYTES_MAX, Tally};

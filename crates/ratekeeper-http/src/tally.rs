@@ -2,7 +2,6 @@
 //! tell of them.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratekeeper_core::{CHARGES_MAX, Decision, Verdict};
 use smallvec::SmallVec;
@@ -146,53 +145,4 @@ fn legacy(member: &Member, options: &HttpOptions) -> [Option<(&'static str, u64)
         Some((remaining, member.remaining())),
         resets.map(|resets| (reset, resets)),
     ]
-}
-
-/// A tally that the layers and the handler of one request share: clones are
-/// handles to the same one. Inner ones add, the outermost sends.
-#[derive(Clone, Debug, Default)]
-pub struct SharedTally(Arc<Mutex<Tally>>);
-
-impl SharedTally {
-    /// Nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// As [`Tally::add`].
-    pub fn add(&self, decision: &Decision) {
-        self.lock().add(decision);
-    }
-
-    /// As [`Tally::add_partitioned`].
-    pub fn add_partitioned(
-        &self,
-        decision: &Decision,
-        partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
-    ) {
-        self.lock().add_partitioned(decision, partition_of);
-    }
-
-    /// As [`Tally::is_empty`].
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    /// As [`Tally::fields`], of what has been added so far.
-    pub fn fields(&self, options: &HttpOptions) -> impl Iterator<Item = Field> + use<> {
-        self.lock().fields(options)
-    }
-
-    /// What has been added so far.
-    #[must_use]
-    pub fn snapshot(&self) -> Tally {
-        self.lock().clone()
-    }
-
-    /// A handler that panics while it adds leaves whole members behind.
-    fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

@@ -161,7 +161,8 @@ impl Tally {
         }
         let mut appended = Ok(());
         self.lock().each_field(&HttpOptions::or_default(options), |name, value| {
-            let pair = PyTuple::new(py, [PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value.as_bytes())]);
+            let pair =
+                PyTuple::new(py, [PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value.as_bytes())]);
             if let Err(error) = pair.and_then(|pair| all.append(pair)) {
                 appended = Err(error);
             }
@@ -178,6 +179,7 @@ impl Tally {
 fn is_about_limits(pair: &Bound<'_, PyAny>) -> PyResult<bool> {
     let name = pair.get_item(0)?;
     let Ok(name) = name.cast::<PyBytes>() else { return Ok(false) };
-    let made = [field::RATELIMIT_POLICY, field::RATELIMIT].into_iter().chain(field::LEGACY).chain(field::LEGACY_X);
+    let made =
+        [field::RATELIMIT_POLICY, field::RATELIMIT].into_iter().chain(field::LEGACY).chain(field::LEGACY_X);
     Ok(made.map(str::as_bytes).any(|made| made == name.as_bytes()))
 }

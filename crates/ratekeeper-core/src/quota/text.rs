@@ -78,14 +78,16 @@ impl<'a> Reader<'a> {
     fn token(&self) -> Option<(Token<'a>, &'a str)> {
         let rest = self.rest.trim_start();
         let first = rest.chars().next()?;
-        let run = |belongs: fn(char) -> bool| rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        let run = |belongs: fn(&u8) -> bool| rest.bytes().take_while(belongs).count();
         if first.is_ascii_digit() {
-            let (digits, rest) = rest.split_at(run(|c| c.is_ascii_digit() || c == '_'));
+            let (digits, rest) = rest.split_at(run(|byte| byte.is_ascii_digit() || *byte == b'_'));
+            let digits = digits.bytes().filter(u8::is_ascii_digit).map(|digit| u64::from(digit - b'0'));
             // A number beyond 64 bits is beyond every bound, too.
-            return Some((Token::Number(digits.replace('_', "").parse().unwrap_or(u64::MAX)), rest));
+            let number = digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(digit));
+            return Some((Token::Number(number), rest));
         }
         if first.is_ascii_alphabetic() {
-            let (word, rest) = rest.split_at(run(|c| c.is_ascii_alphabetic() || c == '_'));
+            let (word, rest) = rest.split_at(run(|byte| byte.is_ascii_alphabetic() || *byte == b'_'));
             return Some((Token::Word(word), rest));
         }
         Some((Token::Symbol(first), &rest[first.len_utf8()..]))

@@ -1,7 +1,7 @@
 //! Several decisions in one request: every policy once, the later decision wins.
 
 use ratekeeper_core::{CHARGES_MAX, Decision, Emergency, Origin, Outcome};
-use ratekeeper_http::{Draft, HttpOptions, MEMBERS_MAX, PARTITION_BYTES_MAX, SharedTally, Tally};
+use ratekeeper_http::{Draft, HttpOptions, MEMBERS_MAX, PARTITION_BYTES_MAX, Tally};
 
 use crate::support::{NOW, by_name, decide, members, plan};
 
@@ -96,20 +96,4 @@ fn partition_keys_are_told_where_they_are_given() {
         assert_eq!(told[0].partition.as_deref(), Some(&b"GET\x1falice"[..]));
         assert!(told[1].partition.is_none() && told[2].partition.is_none());
     }
-}
-
-#[test]
-fn handles_share_one_tally_across_threads_and_panics() {
-    let shared = SharedTally::new();
-    assert!(shared.is_empty());
-    let inner = shared.clone();
-    let handler = std::thread::spawn(move || {
-        inner.add(&decide(&[plan("api", "10/min")], 0));
-        inner.add_partitioned(&decide(&[plan("api", "10/min")], 0), |_| panic!("a key function"));
-    });
-    assert!(handler.join().is_err());
-    shared.add(&decide(&[plan("elements", "10/min")], 0));
-    let fields = by_name(shared.fields(&HttpOptions::default()));
-    assert_eq!(fields["ratelimit"], r#""api";r=9;t=6, "elements";r=9;t=6"#);
-    assert_eq!(statuses(&shared.snapshot()), fields["ratelimit"]);
 }
