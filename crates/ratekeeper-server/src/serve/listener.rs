@@ -8,9 +8,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -24,6 +23,8 @@ const BACKLOG: u32 = 1_024;
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has nothing to give.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(50);
+/// How long nothing may go wrong until what went wrong is over.
+const EXHAUSTED_OVER: Duration = Duration::from_secs(10);
 
 /// Serving one connection.
 pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -80,8 +81,21 @@ impl Listener {
             socket.bind(address)?;
             socket.listen(BACKLOG)
         };
-        let socket =
-            bound().with_context(|| format!("cannot listen on {address} for {}", protocol.name()))?;
+        let socket = bound().map_err(|error| {
+            let hint = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "\nhint: another program listens there; port 0 picks a free one"
+                }
+                std::io::ErrorKind::PermissionDenied => {
+                    "\nhint: ports below 1024 take a privilege; 8080 does not"
+                }
+                std::io::ErrorKind::AddrNotAvailable => {
+                    "\nhint: it is no address of this machine; 0.0.0.0 is all of them"
+                }
+                _ => "",
+            };
+            anyhow::anyhow!("cannot listen on {address} for {}: {error}{hint}", protocol.name())
+        })?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address, tls, protocol })
     }
@@ -98,15 +112,16 @@ impl Listener {
         self.tls.is_some()
     }
 
-    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop) {
+    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop, exhaustion: &mut Exhaustion) {
         let (stream, _) = match self.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Mostly: no file descriptor is left. Some will be when connections end.
-                tracing::warn!(%error, "a connection could not be accepted");
+                exhaustion.goes_on(&error);
                 return tokio::time::sleep(EXHAUSTED_WAIT).await;
             }
         };
+        exhaustion.may_be_over();
         let Ok(place) = Arc::clone(places).try_acquire_owned() else {
             let words = self.protocol.refused();
             if self.tls.is_none() {
@@ -132,19 +147,52 @@ async fn serve(
     protocol.opened();
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
-        Some(tls) => match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                None
-            }
-            Err(_) => None,
-        },
+        Some(tls) => handshake(&tls, stream, finishing.clone()).await,
     };
     if let Some(stream) = stream {
         Arc::clone(&protocol).serve(stream, finishing).await;
     }
     protocol.closed();
+}
+
+/// The encrypted connection. Nothing is under way on one that is not there yet, so
+/// whoever finishes does not wait for it.
+async fn handshake(tls: &TlsAcceptor, stream: TcpStream, finishing: Finishing) -> Option<Stream> {
+    tokio::select! {
+        done = tls.accept(stream) => match done {
+            Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                None
+            }
+        },
+        () = tokio::time::sleep(HANDSHAKE_WAIT) => None,
+        () = finishing.wait() => None,
+    }
+}
+
+/// A time in which the system has no more connections to give: it is told when it
+/// begins and when it is over, however often a connection could not be accepted.
+#[derive(Debug, Default)]
+struct Exhaustion {
+    last: Option<Instant>,
+    failures: u64,
+}
+
+impl Exhaustion {
+    fn goes_on(&mut self, error: &std::io::Error) {
+        if self.last.replace(Instant::now()).is_none() {
+            tracing::warn!(%error, "connections cannot be accepted; those that end make room for others");
+        }
+        self.failures += 1;
+    }
+
+    fn may_be_over(&mut self) {
+        if self.last.is_some_and(|last| last.elapsed() >= EXHAUSTED_OVER) {
+            tracing::info!(failures = self.failures, "connections are accepted again");
+            *self = Self::default();
+        }
+    }
 }
 
 impl fmt::Debug for Listener {
@@ -202,7 +250,7 @@ impl Stop {
 }
 
 /// When it is time to finish.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Finishing(watch::Receiver<Stage>);
 
 impl Finishing {
@@ -231,11 +279,12 @@ pub async fn serve_all(
             let (places, stop) = (Arc::clone(&places), stop.clone());
             tokio::spawn(async move {
                 let mut finishing = std::pin::pin!(stop.finishing().wait());
+                let mut exhaustion = Exhaustion::default();
                 loop {
                     tokio::select! {
                         biased;
                         () = &mut finishing => return,
-                        () = listener.accept(&places, &stop) => {}
+                        () = listener.accept(&places, &stop, &mut exhaustion) => {}
                     }
                 }
             })

@@ -3,6 +3,8 @@
 use ratekeeper::{Field, InvalidInput, StoreError, StoreErrorKind};
 use serde::Serialize;
 
+use crate::serve::outage;
+
 /// What a problem document is.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -113,13 +115,12 @@ impl Problem {
     /// A store that could not answer a call which has no failure policy.
     pub(super) fn store(error: StoreError) -> Self {
         let kind = error.kind();
-        let message = error.to_string();
         match error.into_input() {
             Some(input) => Self::input(&input),
             None if kind == StoreErrorKind::Timeout => {
                 Self::new(503, "the store did not answer in time; what was asked may have been done")
             }
-            None => Self::new(503, format!("the store could not be asked: {message}")),
+            None => Self::new(503, format!("the store could not be asked: {}", outage::reason(kind))),
         }
     }
 
