@@ -3,17 +3,21 @@
 //! A listener knows nothing of what is spoken on it. Another protocol is another
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
+mod exhaustion;
+
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use self::exhaustion::Exhaustion;
 
 /// Connections that are served at once, unless told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
@@ -23,8 +27,6 @@ const BACKLOG: u32 = 1_024;
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has nothing to give.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(50);
-/// How long nothing may go wrong until what went wrong is over.
-const EXHAUSTED_OVER: Duration = Duration::from_secs(10);
 
 /// Serving one connection.
 pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -168,30 +170,6 @@ async fn handshake(tls: &TlsAcceptor, stream: TcpStream, finishing: Finishing) -
         },
         () = tokio::time::sleep(HANDSHAKE_WAIT) => None,
         () = finishing.wait() => None,
-    }
-}
-
-/// A time in which the system has no more connections to give: it is told when it
-/// begins and when it is over, however often a connection could not be accepted.
-#[derive(Debug, Default)]
-struct Exhaustion {
-    last: Option<Instant>,
-    failures: u64,
-}
-
-impl Exhaustion {
-    fn goes_on(&mut self, error: &std::io::Error) {
-        if self.last.replace(Instant::now()).is_none() {
-            tracing::warn!(%error, "connections cannot be accepted; those that end make room for others");
-        }
-        self.failures += 1;
-    }
-
-    fn may_be_over(&mut self) {
-        if self.last.is_some_and(|last| last.elapsed() >= EXHAUSTED_OVER) {
-            tracing::info!(failures = self.failures, "connections are accepted again");
-            *self = Self::default();
-        }
     }
 }
 

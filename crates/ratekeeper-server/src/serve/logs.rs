@@ -75,10 +75,38 @@ fn is_quoted(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged meanwhile, as text and without the time.
+    pub(in crate::serve) fn told(meanwhile: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let logs = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .fmt_fields(debug_fn(field).delimited(" "));
+        tracing::subscriber::with_default(logs.finish(), meanwhile);
+        let told = kept.0.lock().unwrap().clone();
+        String::from_utf8(told).unwrap()
+    }
 
     #[test]
     fn a_word_that_is_no_level_is_refused() {
@@ -93,31 +121,11 @@ mod tests {
 
     #[test]
     fn nobody_writes_lines_or_fields_of_their_own() {
-        #[derive(Clone, Default)]
-        struct Kept(Arc<Mutex<Vec<u8>>>);
-        impl std::io::Write for Kept {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap().write(bytes)
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let kept = Kept::default();
-        let writer = kept.clone();
-        let logs = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .with_ansi(false)
-            .without_time()
-            .with_target(false)
-            .fmt_fields(debug_fn(field).delimited(" "))
-            .finish();
-        tracing::subscriber::with_default(logs, || {
+        let told = told(|| {
             let forged = "a\n2026 INFO all is well level=info";
             let quoted = "\"x\" y=\"z\"";
             tracing::warn!(reason = %forged, text = forged, %quoted, plain = %"/a/b", none = "", "told {forged}");
         });
-        let told = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let forged = r#""a\n2026 INFO all is well level=info""#;
         assert_eq!(
             told,
