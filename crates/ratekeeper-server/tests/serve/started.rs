@@ -126,7 +126,9 @@ fn a_limit_that_may_be_raised_is_raised() {
 fn what_is_wrong_is_said_once_and_with_a_hint() {
     let taken = std::net::TcpListener::bind(INSIDE).unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let cases: [(&[&str], &str); 4] = [
+    let endless = ["--http", INSIDE, "--tls-cert", "/dev/zero", "--tls-key", "/dev/zero"];
+    let cases: [(&[&str], &str); 5] = [
+        (&endless, "tls-cert: /dev/zero: expected at most "),
         (&["--http", &taken], "hint: another program listens there"),
         (&["--http", INSIDE, "--store", "bogus"], "error: store: got "),
         (&["--http", INSIDE, "--policy", "/nope.toml"], "error: policy: /nope.toml: no such file\n"),
