@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::Resettable;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::commands::serve::ServeOptions;
@@ -14,6 +15,23 @@ use crate::commands::serve::ServeOptions;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// What was typed, and where each of it comes from.
+pub(crate) fn parse() -> Result<(Command, ArgMatches), clap::Error> {
+    let mut command = without_empty_variables(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((cli.command, matches))
+}
+
+/// An empty variable says nothing: in files of service managers and compose, that is
+/// how one is taken away.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(without_empty_variables)
 }
 
 #[derive(Debug, Subcommand)]

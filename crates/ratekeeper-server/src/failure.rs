@@ -17,6 +17,12 @@ impl Failure {
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
+
+    /// The same for programs.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let hint = self.hint.as_deref().map(without_secrets);
+        serde_json::json!({ "error": without_secrets(&self.message), "hint": hint })
+    }
 }
 
 impl fmt::Display for Failure {

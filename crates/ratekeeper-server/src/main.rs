@@ -8,34 +8,32 @@
 mod cli;
 mod commands;
 mod failure;
+mod printed;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use clap::Parser;
 
-use crate::cli::{Cli, Command, PolicyCommand};
+use crate::cli::{Command, PolicyCommand};
 use crate::failure::{Failure, without_secrets};
+use crate::printed::and_no_more;
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    let (command, matches) = match cli::parse() {
+        Ok(parsed) => parsed,
         Err(error) => return mistyped(&error),
     };
     let result = match command {
         Command::Check(options) => commands::check::run(&options),
-        Command::Demo(options) => commands::demo::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Demo(options) => and_no_more(commands::demo::run(&options)),
         Command::Doctor(options) => commands::doctor::run(&options),
         Command::Policy(PolicyCommand::Check(options)) => commands::policy::check(&options),
-        Command::Serve(options) => commands::serve::run(*options),
-        Command::Completions(options) => commands::completions::run(&options).map(|()| ExitCode::SUCCESS),
-        Command::Version(options) => commands::version::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Serve(options) => commands::serve::run(*options, &matches),
+        Command::Completions(options) => and_no_more(commands::completions::run(&options)),
+        Command::Version(options) => and_no_more(commands::version::run(&options)),
     };
-    match result {
-        Ok(status) => status,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
+    result.unwrap_or_else(|error| failed(&error))
 }
 
 /// A command line that cannot be used, or one that asks for help.
@@ -44,22 +42,18 @@ fn mistyped(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    anstream::eprint!("{}", without_secrets(&error.render().ansi().to_string()));
+    // Here and below: if nobody reads it, the status still says it.
+    let _ = write!(anstream::stderr(), "{}", without_secrets(&error.render().ansi().to_string()));
     ExitCode::from(2)
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     let (red, bold) = (AnsiColor::Red.on_default().bold(), Style::new().bold());
-    anstream::eprintln!("{red}error:{red:#} {}", without_secrets(&format!("{error:#}")));
+    let mut err = anstream::stderr();
+    let _ = writeln!(err, "{red}error:{red:#} {}", without_secrets(&format!("{error:#}")));
     let hint = error.chain().find_map(|cause| cause.downcast_ref::<Failure>()?.hint.as_deref());
     if let Some(hint) = hint {
-        anstream::eprintln!("{bold}hint:{bold:#} {}", without_secrets(hint));
+        let _ = writeln!(err, "{bold}hint:{bold:#} {}", without_secrets(hint));
     }
     ExitCode::from(2)
-}
-
-/// Whoever read our output has had enough: that is not an error.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -8,6 +8,7 @@
 
 mod admin;
 pub mod api;
+mod descriptors;
 #[doc(hidden)]
 pub mod fuzz;
 mod health;
@@ -18,6 +19,7 @@ mod logs;
 pub mod metrics;
 mod openapi;
 mod otlp;
+mod outage;
 mod settings;
 mod start;
 mod tls;
@@ -31,5 +33,5 @@ pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
 };
 pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
-pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings};
+pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
 pub use start::run;

@@ -14,13 +14,18 @@ use crate::error::{Field, InvalidInput};
 const TEXT_BYTES_MAX: usize = 256;
 
 const GRAMMAR: &str = "`<limit>/<window>` such as `100/60s`, `10/s burst 20`, `1000 per hour`, \
-     `500 per calendar month +02:00`, `5/s leaky_bucket queue 10`, or `{rps=20, rpm=1000}`";
+     `500 per calendar month +02:00`, `5/s leaky_bucket queue 10`";
+/// What may stand there as well, where there may be several.
+const TIERS_GRAMMAR: &str = ", or `{rps=20, rpm=1000}`";
 
 impl FromStr for Quota {
     type Err = InvalidInput;
 
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
         let mut reader = Reader::new(text)?;
+        if reader.peek() == Some(Token::Symbol('{')) {
+            return Err(reader.wrong("one quota, and tiers are several"));
+        }
         let quota = reader.quota()?;
         reader.end()?;
         Ok(quota)
@@ -31,7 +36,7 @@ impl FromStr for Quotas {
     type Err = InvalidInput;
 
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
-        let mut reader = Reader::new(text)?;
+        let mut reader = Reader { tiers: TIERS_GRAMMAR, ..Reader::new(text)? };
         if reader.peek() != Some(Token::Symbol('{')) {
             let quota = reader.quota()?;
             reader.end()?;
@@ -54,6 +59,8 @@ enum Token<'a> {
 struct Reader<'a> {
     text: &'a str,
     rest: &'a str,
+    /// What an error says of tiers.
+    tiers: &'static str,
 }
 
 impl<'a> Reader<'a> {
@@ -62,7 +69,7 @@ impl<'a> Reader<'a> {
             let got = format!("{} bytes", text.len());
             return Err(InvalidInput::new(Field::QuotaText, got, format!("at most {TEXT_BYTES_MAX} bytes")));
         }
-        Ok(Self { text, rest: text.trim() })
+        Ok(Self { text, rest: text.trim(), tiers: "" })
     }
 
     fn peek(&self) -> Option<Token<'a>> {
@@ -112,7 +119,7 @@ impl<'a> Reader<'a> {
         InvalidInput::new(
             Field::QuotaText,
             format!("`{}`", self.text),
-            format!("{expected}; write {GRAMMAR}"),
+            format!("{expected}; write {GRAMMAR}{}", self.tiers),
         )
     }
 
@@ -324,6 +331,17 @@ mod tests {
         check("500/calendar day -8 fixed_window", "500/calendar day -08:00");
         check("{rps=20, rpm=1000, rph=50000, rpd=100000}", "{rps=20, rpm=1000, rph=50000, rpd=100000}");
         check("{rpd: 7} fixed_window", "{rpd=7} fixed_window");
+    }
+
+    #[test]
+    fn tiers_are_recommended_only_where_they_may_stand() {
+        for text in ["{rps=20, rpm=1000}", "fast"] {
+            let error = text.parse::<Quota>().unwrap_err();
+            assert!(!error.expected.contains("rps"), "{error}");
+        }
+        let error = "{rps=20, rpm=1000}".parse::<Quota>().unwrap_err();
+        assert!(error.expected.starts_with("one quota, and tiers are several; write"), "{error}");
+        assert!("fast".parse::<Quotas>().unwrap_err().expected.contains("`{rps=20, rpm=1000}`"));
     }
 
     #[test]

@@ -16,24 +16,22 @@ use ratekeeper::{Decision, Origin};
 use self::request::ByPolicy;
 use super::opened::{Address, Opened, runtime};
 use crate::cli::{CheckOptions, Format};
-use crate::failure::{Failure, without_secrets};
+use crate::failure::Failure;
+use crate::printed;
 
 pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
     let decision = match (runtime()?.block_on(decide(options)), options.format) {
         (Ok(decision), _) => decision,
         (Err(failure), Format::Text) => return Err(failure.into()),
         (Err(failure), Format::Json) => {
-            let hint = failure.hint.as_deref().map(without_secrets);
-            let told = serde_json::json!({ "error": without_secrets(&failure.message), "hint": hint });
-            writeln!(std::io::stdout(), "{told}")?;
-            return Ok(ExitCode::from(2));
+            return printed::with_status(writeln!(std::io::stdout(), "{}", failure.json()), 2);
         }
     };
-    match options.format {
-        Format::Text => report::text(&decision)?,
-        Format::Json => report::json(&decision)?,
-    }
-    Ok(ExitCode::from(u8::from(!decision.is_allowed())))
+    let printed = match options.format {
+        Format::Text => report::text(&decision),
+        Format::Json => report::json(&decision),
+    };
+    printed::with_status(printed, u8::from(!decision.is_allowed()))
 }
 
 async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
@@ -68,7 +66,8 @@ async fn open(options: &CheckOptions, named: Option<&str>) -> Result<Opened, Fai
     let opened = Opened::new(address.as_ref())?;
     opened.ping().await?;
     if address.is_none() && options.format == Format::Text && !options.peek {
-        anstream::eprintln!(
+        let _ = writeln!(
+            anstream::stderr(),
             "note: counted in memory, which ends with this command; --store URL counts on a server"
         );
     }

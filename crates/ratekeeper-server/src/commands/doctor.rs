@@ -20,22 +20,35 @@ use serde::Serialize;
 use self::finding::{Finding, Severity};
 use super::opened::{Address, runtime};
 use crate::cli::{DoctorOptions, Format};
+use crate::failure::Failure;
+use crate::printed;
 
 pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+    let findings = match (look(options), options.format) {
+        (Ok(findings), _) => findings,
+        (Err(failure), Format::Text) => return Err(failure.into()),
+        (Err(failure), Format::Json) => {
+            return printed::with_status(writeln!(io::stdout(), "{}", failure.json()), 2);
+        }
+    };
+    let printed = match options.format {
+        Format::Text => text(&findings),
+        Format::Json => json(&findings),
+    };
+    let must_fix = findings.iter().any(|finding| finding.severity == Severity::Error);
+    printed::with_status(printed, u8::from(must_fix))
+}
+
+fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     let (mut findings, named) = policies::look(options.policy.as_deref());
     match Address::of(&options.store, named.as_deref())? {
         None => findings.insert(0, in_memory()),
         Some(address) => {
-            let seen = runtime()?.block_on(store(&address))?;
+            let seen = runtime().map_err(Failure::new)?.block_on(store(&address))?;
             findings.splice(0..0, seen);
         }
     }
-    match options.format {
-        Format::Text => text(&findings)?,
-        Format::Json => json(&findings)?,
-    }
-    let must_fix = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Ok(ExitCode::from(u8::from(must_fix)))
+    Ok(findings)
 }
 
 fn in_memory() -> Finding {
@@ -45,7 +58,7 @@ fn in_memory() -> Finding {
 }
 
 /// Everything about a server, from whether it is there to what a decision on it takes.
-async fn store(address: &Address) -> anyhow::Result<Vec<Finding>> {
+async fn store(address: &Address) -> Result<Vec<Finding>, Failure> {
     // First, so that what is wrong with the URL is told as such.
     let store = address.open()?;
     let mut findings = connection::transport(address)?;

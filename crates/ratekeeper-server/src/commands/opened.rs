@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::{MemoryStore, RedisStore, Store, StoreError, StoreErrorKind};
+use ratekeeper_server::files::{self, AUTHORITIES_BYTES_MAX};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreOptions;
@@ -36,13 +37,13 @@ impl Address {
         let Some(url) = options.store.as_deref().or(otherwise).filter(|url| *url != MEMORY) else {
             return Ok(None);
         };
-        let read = |path: &std::path::PathBuf| {
-            std::fs::read(path).map_err(|error| {
-                Failure::new(format!("--store-ca {}: {error}", path.display()))
+        let ca = options.store_ca.as_ref().map(|path| {
+            files::bytes(path, AUTHORITIES_BYTES_MAX).map_err(|error| {
+                Failure::new(format!("--store-ca {error:#}"))
                     .hint("it is a file with certificates in PEM form")
             })
-        };
-        let ca = options.store_ca.as_ref().map(read).transpose()?;
+        });
+        let ca = ca.transpose()?;
         Ok(Some(Self { url: url.to_owned(), ca, timeout: Duration::from_millis(options.timeout) }))
     }
 
@@ -54,7 +55,8 @@ impl Address {
             builder = builder.certificate_authority(ca.clone());
         }
         builder.build().map_err(|error| {
-            Failure::new(format!("--store: {error}")).hint("`memory` counts in this process alone")
+            Failure::new(format!("--store: got {}; expected {}", error.got, error.expected))
+                .hint("`memory` counts in this process alone")
         })
     }
 }

@@ -15,6 +15,7 @@ use ratekeeper::policy::{
 };
 
 use crate::cli::{Format as Output, PolicyCheckOptions, Syntax};
+use crate::printed;
 
 /// What standard input is called.
 const STDIN: &str = "stdin";
@@ -57,16 +58,16 @@ pub(super) struct Summary {
 
 pub(crate) fn check(options: &PolicyCheckOptions) -> anyhow::Result<ExitCode> {
     let checked: Vec<Checked> = options.files.iter().flat_map(|file| read(file, options.syntax)).collect();
-    match options.format {
-        Output::Text => report::text(&checked)?,
-        Output::Json => report::json(&checked)?,
-    }
+    let printed = match options.format {
+        Output::Text => report::text(&checked),
+        Output::Json => report::json(&checked),
+    };
     let status = checked.iter().map(|checked| match checked.verdict {
         Verdict::Good(_) => 0,
         Verdict::Wrong(_) => 1,
         Verdict::Unread { .. } => 2,
     });
-    Ok(ExitCode::from(status.max().unwrap_or(0)))
+    printed::with_status(printed, status.max().unwrap_or(0))
 }
 
 /// Checks a file, all files of a folder, or standard input.
@@ -156,10 +157,13 @@ fn neighbours(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_policy = |name: &String| !name.starts_with('.') && Format::of_path(Path::new(name)).is_some();
+    // Whatever is written in something else was hardly meant, and may be no policy at all.
+    let format = Format::of_path(path)?;
+    let is_policy =
+        |name: &String| !name.starts_with('.') && Format::of_path(Path::new(name)) == Some(format);
     let mut names: Vec<String> = names.filter(is_policy).collect();
     names.sort();
     let more = if names.len() > SHOWN_MAX { ", ..." } else { "" };
     names.truncate(SHOWN_MAX);
-    (!names.is_empty()).then(|| format!("there are {}{more}", names.join(", ")))
+    (!names.is_empty()).then(|| format!("beside it are {}{more}", names.join(", ")))
 }

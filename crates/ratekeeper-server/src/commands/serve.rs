@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
-use ratekeeper_server::serve::{self, Secret, Settings};
+use clap::builder::BoolishValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use ratekeeper_server::serve::{self, Said, Secret, Settings, Source};
 
 /// What can be said on the command line; the environment and a file can say it too.
 #[derive(Debug, Args)]
@@ -54,9 +56,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE", env = "RATEKEEPER_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
 
-    /// Serves nothing that is for operators alone
-    #[arg(long, env = "RATEKEEPER_NO_ADMIN", value_parser = clap::builder::FalseyValueParser::new())]
-    no_admin: bool,
+    /// Serves nothing that is for operators alone; =false serves it after all
+    #[arg(long, value_name = "BOOL", env = "RATEKEEPER_NO_ADMIN")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    no_admin: Option<bool>,
 
     /// What is logged: error, warn, info, debug or trace, also by module [default: info]
     #[arg(long, value_name = "LEVEL", env = "RATEKEEPER_LOG")]
@@ -87,8 +91,15 @@ pub(crate) struct ServeOptions {
     otlp: Option<String>,
 }
 
-pub(crate) fn run(options: ServeOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: ServeOptions, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let file = options.config;
+    let source = |id: &str| {
+        let of_serve = matches.subcommand().map(|(_, matches)| matches);
+        match of_serve.and_then(|matches| matches.value_source(id)) {
+            Some(ValueSource::EnvVariable) => Source::Environment,
+            _ => Source::Flag,
+        }
+    };
     let said = Settings {
         http: options.http,
         grpc: options.grpc,
@@ -99,8 +110,10 @@ pub(crate) fn run(options: ServeOptions) -> anyhow::Result<ExitCode> {
         instances: options.instances,
         tls_cert: options.tls_cert,
         tls_key: options.tls_key,
-        admin_token_file: options.admin_token_file,
-        no_admin: options.no_admin.then_some(true),
+        admin_token_file: options
+            .admin_token_file
+            .map(|value| Said { value, by: source("admin_token_file") }),
+        no_admin: options.no_admin.map(|value| Said { value, by: source("no_admin") }),
         log: options.log,
         log_format: options.log_format,
         threads: options.threads,

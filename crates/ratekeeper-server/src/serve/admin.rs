@@ -10,6 +10,7 @@ use http::request::Parts;
 use subtle::ConstantTimeEq as _;
 
 use super::api::Problem;
+use crate::files;
 
 /// The variable that holds the token of operators.
 pub const TOKEN_VARIABLE: &str = "RATEKEEPER_ADMIN_TOKEN";
@@ -17,6 +18,8 @@ pub const TOKEN_VARIABLE: &str = "RATEKEEPER_ADMIN_TOKEN";
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// The longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1_024;
+/// The longest file with a token in it, in bytes: there may be blanks around it.
+const TOKEN_FILE_BYTES_MAX: u64 = 4_096;
 
 /// Who is let in.
 #[derive(Debug)]
@@ -59,8 +62,13 @@ impl Token {
     /// # Errors
     /// As [`Token::new`]; also if the file cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = files::text(path, TOKEN_FILE_BYTES_MAX)?;
         Self::new(&text).with_context(|| format!("the token in {}", path.display()))
+    }
+
+    /// In constant time: how much of a guess is right must not show.
+    pub(super) fn is(&self, sent: &[u8]) -> bool {
+        sent.ct_eq(&self.0).into()
     }
 }
 
@@ -72,8 +80,7 @@ impl Admin {
             Admin::Token(token) => {
                 let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
                 let sent = sent.and_then(bearer).unwrap_or_default();
-                // In constant time: how much of a guess is right must not show.
-                if bool::from(sent.ct_eq(&token.0)) {
+                if token.is(sent) {
                     return Ok(());
                 }
                 Err(Problem::new(

@@ -5,6 +5,7 @@ use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota};
 use serde_json::{Value as Json, json};
 
 use super::api::Api;
+use super::outage;
 
 /// Services that are named in a status; there may be thousands.
 const NAMED_MAX: usize = 100;
@@ -70,7 +71,7 @@ async fn ask_the_store(api: &Api) -> Result<(), String> {
         let charge = Charge::new(Key::new(Name::new("/ready")?, "ready")?, &quota);
         api.limiter().store().check(&Check::one(&charge).peek()).await
     };
-    answer.await.map(drop).map_err(|error: ratekeeper::StoreError| error.to_string())
+    answer.await.map(drop).map_err(|error: ratekeeper::StoreError| outage::reason(error.kind()).to_owned())
 }
 
 /// Everything about policies, for operators.

@@ -4,10 +4,11 @@
 //! `match` finds the call, and most calls are answered without waiting for anything.
 
 mod body;
+mod watched;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,11 +22,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 
+use self::watched::Watched;
 use super::admin::Admin;
 use super::api::{Answer, Api, JSON, Problem};
 use super::listener::{Finishing, Protocol, Serving, Stop, Stream};
 use super::metrics::{self, Endpoint};
-use super::otlp::{Collector, Parent, Tracer};
+use super::otlp::{self, Collector, Parent, Tracer};
 use super::{health, openapi};
 
 /// The longest body of a call, in bytes.
@@ -80,8 +82,13 @@ impl Http {
         stream: impl Read + Write + Unpin + Send + 'static,
         finishing: Finishing,
     ) {
-        let connection =
-            Arc::new(Connection { http: self, begun: AtomicU64::new(0), done: AtomicU64::new(0) });
+        let connection = Arc::new(Connection {
+            http: self,
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            is_writing: AtomicBool::new(false),
+        });
+        let stream = Watched::new(stream, Arc::clone(&connection));
         let service = {
             let connection = Arc::clone(&connection);
             service_fn(move |request| {
@@ -102,7 +109,10 @@ impl Http {
             () = finishing.wait() => served.as_mut().graceful_shutdown(),
         }
         tokio::select! {
+            biased;
+            // First: what has arrived until now is seen, and may be a request.
             _ = served => {}
+            () = connection.unless_under_way() => {}
             () = connection.until_idle() => {}
         }
     }
@@ -164,7 +174,12 @@ impl Http {
             Endpoint::Reserve => Box::pin(api.reserve(body)).await,
             Endpoint::Settle => Box::pin(api.settle(body)).await,
             Endpoint::Cancel => Box::pin(api.cancel(body)).await,
-            _ => Box::pin(api.reset(body)).await,
+            _ => {
+                let answer = Box::pin(api.reset(body)).await;
+                // What an operator did is on record; whose counters they were is nobody's business.
+                tracing::info!(status = answer.status, "an operator had counters forgotten");
+                answer
+            }
         }
     }
 
@@ -225,6 +240,8 @@ struct Connection {
     http: Arc<Http>,
     begun: AtomicU64,
     done: AtomicU64,
+    /// Whether some of an answer has not left yet.
+    is_writing: AtomicBool,
 }
 
 impl Connection {
@@ -233,18 +250,27 @@ impl Connection {
         let start = Instant::now();
         self.begun.fetch_add(1, Ordering::Relaxed);
         let tracer = self.http.tracer.as_deref();
-        let parent = tracer.and_then(|_| Parent::of(request.headers()));
+        let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
         let (endpoint, response) = self.http.call(request).await;
         self.done.fetch_add(1, Ordering::Relaxed);
         let (status, took) = (response.status().as_u16(), start.elapsed());
         self.http.api.metrics.answered(endpoint, status, took);
-        if let Some(tracer) = tracer {
-            tracer.note(parent, endpoint, status, took);
+        if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
+            tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
         }
         // Requests that are there already are judged before the first is answered: answers in
         // bursts wake a client once, one by one each of them costs the time of a wake-up.
         tokio::task::yield_now().await;
         response
+    }
+
+    /// At once if no request is under way, and else never: a request that is makes an end
+    /// of the connection itself. Of a head that is not complete nobody knows when it will be.
+    async fn unless_under_way(&self) {
+        let is_answering = self.begun.load(Ordering::Relaxed) != self.done.load(Ordering::Relaxed);
+        if is_answering || self.is_writing.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Until for a whole period no request began or was under way: nobody is there, or

@@ -3,6 +3,8 @@
 //! A listener knows nothing of what is spoken on it. Another protocol is another
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
+mod exhaustion;
+
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,11 +12,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use self::exhaustion::Exhaustion;
 
 /// Connections that are served at once, unless told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
@@ -80,8 +83,21 @@ impl Listener {
             socket.bind(address)?;
             socket.listen(BACKLOG)
         };
-        let socket =
-            bound().with_context(|| format!("cannot listen on {address} for {}", protocol.name()))?;
+        let socket = bound().map_err(|error| {
+            let hint = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "\nhint: another program listens there; port 0 picks a free one"
+                }
+                std::io::ErrorKind::PermissionDenied => {
+                    "\nhint: ports below 1024 take a privilege; 8080 does not"
+                }
+                std::io::ErrorKind::AddrNotAvailable => {
+                    "\nhint: it is no address of this machine; 0.0.0.0 is all of them"
+                }
+                _ => "",
+            };
+            anyhow::anyhow!("cannot listen on {address} for {}: {error}{hint}", protocol.name())
+        })?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address, tls, protocol })
     }
@@ -98,15 +114,16 @@ impl Listener {
         self.tls.is_some()
     }
 
-    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop) {
+    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop, exhaustion: &mut Exhaustion) {
         let (stream, _) = match self.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Mostly: no file descriptor is left. Some will be when connections end.
-                tracing::warn!(%error, "a connection could not be accepted");
+                exhaustion.goes_on(&error);
                 return tokio::time::sleep(EXHAUSTED_WAIT).await;
             }
         };
+        exhaustion.may_be_over();
         let Ok(place) = Arc::clone(places).try_acquire_owned() else {
             let words = self.protocol.refused();
             if self.tls.is_none() {
@@ -132,19 +149,28 @@ async fn serve(
     protocol.opened();
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
-        Some(tls) => match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Some(Stream::Tls(Box::new(stream))),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                None
-            }
-            Err(_) => None,
-        },
+        Some(tls) => handshake(&tls, stream, finishing.clone()).await,
     };
     if let Some(stream) = stream {
         Arc::clone(&protocol).serve(stream, finishing).await;
     }
     protocol.closed();
+}
+
+/// The encrypted connection. Nothing is under way on one that is not there yet, so
+/// whoever finishes does not wait for it.
+async fn handshake(tls: &TlsAcceptor, stream: TcpStream, finishing: Finishing) -> Option<Stream> {
+    tokio::select! {
+        done = tls.accept(stream) => match done {
+            Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                None
+            }
+        },
+        () = tokio::time::sleep(HANDSHAKE_WAIT) => None,
+        () = finishing.wait() => None,
+    }
 }
 
 impl fmt::Debug for Listener {
@@ -202,7 +228,7 @@ impl Stop {
 }
 
 /// When it is time to finish.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Finishing(watch::Receiver<Stage>);
 
 impl Finishing {
@@ -231,11 +257,12 @@ pub async fn serve_all(
             let (places, stop) = (Arc::clone(&places), stop.clone());
             tokio::spawn(async move {
                 let mut finishing = std::pin::pin!(stop.finishing().wait());
+                let mut exhaustion = Exhaustion::default();
                 loop {
                     tokio::select! {
                         biased;
                         () = &mut finishing => return,
-                        () = listener.accept(&places, &stop) => {}
+                        () = listener.accept(&places, &stop, &mut exhaustion) => {}
                     }
                 }
             })

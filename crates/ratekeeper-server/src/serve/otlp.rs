@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use tokio::task::JoinHandle;
 
 use super::api::Api;
@@ -30,10 +30,27 @@ pub(super) struct Span {
     trace: u128,
     parent: Option<u64>,
     id: u64,
-    endpoint: Endpoint,
+    call: Call,
     status: u16,
     start: SystemTime,
     took: Duration,
+}
+
+/// What was asked for, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    /// One that is known, or `_OTHER`: anybody can make up one.
+    method: &'static str,
+    endpoint: Endpoint,
+}
+
+impl Call {
+    pub(super) fn new(method: &Method, endpoint: Endpoint) -> Self {
+        const KNOWN: [&str; 9] =
+            ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+        let known = KNOWN.into_iter().find(|known| method == *known);
+        Self { method: known.unwrap_or(encode::OTHER_METHOD), endpoint }
+    }
 }
 
 /// Where spans go.
@@ -73,7 +90,7 @@ impl Parent {
 
 impl Tracer {
     /// Notes a call, unless whoever asked wants no trace of it.
-    pub(super) fn note(&self, parent: Option<Parent>, endpoint: Endpoint, status: u16, took: Duration) {
+    pub(super) fn note(&self, parent: Option<Parent>, call: Call, status: u16, took: Duration) {
         if parent.is_some_and(|parent| !parent.is_sampled) {
             return;
         }
@@ -86,7 +103,7 @@ impl Tracer {
             trace: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.trace),
             parent: parent.map(|parent| parent.span),
             id: fastrand::u64(1..),
-            endpoint,
+            call,
             status,
             start: SystemTime::now().checked_sub(took).unwrap_or(UNIX_EPOCH),
             took,
@@ -168,7 +185,12 @@ impl Collector {
             return Ok(());
         }
         let dropped = tracer.dropped.swap(0, Ordering::Relaxed);
-        send::post(&self.base, "/v1/traces", &encode::traces(&spans, dropped)).await
+        let sent = send::post(&self.base, "/v1/traces", &encode::traces(&spans, dropped)).await;
+        if sent.is_err() {
+            // They may have arrived, or not: sent again, some would be there twice.
+            tracer.dropped.fetch_add(dropped + spans.len() as u64, Ordering::Relaxed);
+        }
+        sent.with_context(|| format!("{} spans are lost", spans.len()))
     }
 }
 
@@ -208,12 +230,13 @@ mod tests {
     #[test]
     fn spans_that_nobody_takes_are_dropped_and_counted() {
         let tracer = Tracer::default();
+        let call = Call::new(&Method::POST, Endpoint::Limit);
         for _ in 0..SPANS_MAX + 7 {
-            tracer.note(None, Endpoint::Limit, 200, Duration::from_micros(3));
+            tracer.note(None, call, 200, Duration::from_micros(3));
         }
         assert_eq!((tracer.take().len(), tracer.dropped.load(Ordering::Relaxed)), (SPANS_MAX, 7));
         let unsampled = Parent { trace: 1, span: 1, is_sampled: false };
-        tracer.note(Some(unsampled), Endpoint::Limit, 200, Duration::ZERO);
+        tracer.note(Some(unsampled), call, 200, Duration::ZERO);
         assert!(tracer.take().is_empty());
     }
 

@@ -1,6 +1,7 @@
 //! What a server is told: by flags, by the environment, by a file, in this order.
 
-use std::io::Read as _;
+mod operators;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-use super::admin::{Admin, TOKEN_VARIABLE, Token};
+pub use self::operators::{Said, Source};
+use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
 use super::otlp::Collector;
+use crate::files;
 
 /// The longest settings file, in bytes.
 pub const SETTINGS_BYTES_MAX: u64 = 64 << 10;
@@ -48,9 +51,9 @@ pub struct Settings {
     /// Its private key.
     pub tls_key: Option<PathBuf>,
     /// The token of operators is in this file.
-    pub admin_token_file: Option<PathBuf>,
+    pub admin_token_file: Option<Said<PathBuf>>,
     /// Serves nothing that is for operators alone.
-    pub no_admin: Option<bool>,
+    pub no_admin: Option<Said<bool>>,
     /// What is logged.
     pub log: Option<String>,
     /// `text` or `json`.
@@ -111,12 +114,7 @@ impl Settings {
     /// If it cannot be read, or something in it is no setting: the error has the line.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let mut text = String::new();
-        let file = std::fs::File::open(path).with_context(|| format!("{shown}"))?;
-        file.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{shown}"))?;
-        if text.len() as u64 > SETTINGS_BYTES_MAX {
-            bail!("{shown}: expected at most {SETTINGS_BYTES_MAX} bytes");
-        }
+        let text = files::text(path, SETTINGS_BYTES_MAX)?;
         toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             anyhow::anyhow!("{shown}:{line}: {}", error.message())
@@ -172,7 +170,7 @@ impl Settings {
             (Some(_), None) => bail!("tls-cert: expected tls-key beside it"),
             (None, Some(_)) => bail!("tls-key: expected tls-cert beside it"),
         };
-        let admin = admin(self.no_admin.unwrap_or(false), self.admin_token_file.as_deref(), token, http)?;
+        let admin = operators::admin(self.no_admin, self.admin_token_file, token, http)?;
         let log_format = match self.log_format.as_deref() {
             None | Some("text") => LogFormat::Text,
             Some("json") => LogFormat::Json,
@@ -218,47 +216,12 @@ fn seconds(setting: &str, value: Option<u64>) -> anyhow::Result<Option<Duration>
     }
 }
 
-/// Who operators are. Whoever can reach the server from outside could forget counters
-/// and read keys, so that takes a token, or has to be switched off.
-fn admin(off: bool, file: Option<&Path>, token: Option<&str>, http: SocketAddr) -> anyhow::Result<Admin> {
-    if off {
-        return Ok(Admin::Off);
-    }
-    match (file, token) {
-        (Some(_), Some(_)) => {
-            bail!("admin-token-file: expected nothing beside {TOKEN_VARIABLE}, which is set")
-        }
-        (Some(file), None) => Ok(Admin::Token(Token::read(file).context("admin-token-file")?)),
-        (None, Some(token)) => Ok(Admin::Token(Token::new(token).context(TOKEN_VARIABLE)?)),
-        (None, None) if http.ip().is_loopback() => Ok(Admin::Local),
-        (None, None) => bail!(
-            "http: {http} can be reached from outside, where anybody could forget counters and read keys\n\
-             hint: set {TOKEN_VARIABLE} or --admin-token-file to a token, or --no-admin to serve nothing of that"
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refused(settings: Settings) -> String {
         format!("{:#}", settings.check(None).unwrap_err())
-    }
-
-    #[test]
-    fn what_can_be_reached_from_outside_is_not_left_open() {
-        for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:0"] {
-            let settings = Settings { http: Some(address.to_owned()), ..Settings::default() };
-            let error = refused(settings.clone());
-            assert!(error.contains("can be reached from outside") && error.contains("hint: "), "{error}");
-            assert!(settings.clone().check(Some("0123456789abcdef")).is_ok());
-            assert!(Settings { no_admin: Some(true), ..settings }.check(None).is_ok());
-        }
-        for address in ["127.0.0.1:0", "[::1]:0", "127.3.2.1:80"] {
-            let settings = Settings { http: Some(address.to_owned()), ..Settings::default() };
-            assert!(matches!(settings.check(None).unwrap().admin, Admin::Local));
-        }
     }
 
     #[test]
@@ -293,10 +256,11 @@ mod tests {
             Settings::read(&path)
         };
         let settings = read("http = \"127.0.0.1:9\"\nno_admin = true\n").unwrap();
-        assert_eq!((settings.http.as_deref(), settings.no_admin), (Some("127.0.0.1:9"), Some(true)));
+        let from_file = Some(Said { value: true, by: Source::File });
+        assert_eq!((settings.http.as_deref(), settings.no_admin), (Some("127.0.0.1:9"), from_file));
         let flags = Settings { http: Some("127.0.0.1:8".to_owned()), ..Settings::default() };
         let both = flags.over(settings);
-        assert_eq!((both.http.as_deref(), both.no_admin), (Some("127.0.0.1:8"), Some(true)));
+        assert_eq!((both.http.as_deref(), both.no_admin), (Some("127.0.0.1:8"), from_file));
         let error = read("http = \"127.0.0.1:9\"\n\nhtpp = 1\n").unwrap_err().to_string();
         assert!(error.contains("ratekeeper.toml:3: unknown field `htpp`"), "{error}");
         let error = read("threads = \"many\"\n").unwrap_err().to_string();

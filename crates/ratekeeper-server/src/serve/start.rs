@@ -15,7 +15,8 @@ use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
 use super::settings::{Config, Secret, Settings};
-use super::{admin, logs, tls};
+use super::{admin, descriptors, logs, tls};
+use crate::files::{self, AUTHORITIES_BYTES_MAX};
 
 /// What is in force until somebody says otherwise.
 const STARTER: &str = include_str!("starter.toml");
@@ -61,23 +62,26 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         }
         None => (http, None),
     };
+    let connections_max = descriptors::for_connections(config.connections_max);
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    // Before anybody knows that it serves: whoever then tells it to stop is heard.
+    let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
     let _ = introduce(&listener, &sources.description, store.1);
-    let mut told_again = std::pin::pin!(told_to_stop(&stop, config.drain)?);
-    let served = serve_all(vec![listener], &stop, config.connections_max, config.grace);
-    let all_finished = tokio::select! {
-        finished = served => finished,
-        () = told_again.as_mut() => false,
+    let ended = async {
+        if serve_all(vec![listener], &stop, connections_max, config.grace).await {
+            tracing::info!("stopped; everything under way was finished");
+        } else {
+            tracing::warn!("stopped; some connections were cut");
+        }
+        if let Some(exporting) = exporting {
+            // It is bounded by how long a collector may take.
+            let _ = exporting.await;
+        }
     };
-    if all_finished {
-        tracing::info!("stopped; everything under way was finished");
-    } else {
-        tracing::warn!("stopped; some connections were cut");
-    }
-    if let Some(exporting) = exporting {
-        // It is bounded by how long a collector may take.
-        let _ = exporting.await;
+    tokio::select! {
+        () = ended => {}
+        () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
     }
     drop(sources);
     Ok(())
@@ -108,7 +112,7 @@ impl Sources {
         } else {
             let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
             let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
-            sources._file = Some(started.with_context(|| format!("policy: {source}"))?);
+            sources._file = Some(started.context("policy")?);
             sources.description = source.clone();
         }
         let services = sources.policies.status().iter().filter(|service| service.in_force).count();
@@ -131,10 +135,10 @@ fn store(config: &Config, policies: &Policies) -> anyhow::Result<(Arc<dyn Store>
     };
     let mut builder = RedisStore::builder(&url);
     if let Some(path) = &config.store_ca {
-        let pem = std::fs::read(path).with_context(|| format!("store-ca: {}", path.display()))?;
+        let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
         builder = builder.certificate_authority(pem);
     }
-    let store = builder.build().context("store")?;
+    let store = builder.build()?;
     Ok((Arc::new(store), "Redis"))
 }
 

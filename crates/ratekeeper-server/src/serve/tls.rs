@@ -9,21 +9,25 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
+use crate::files;
+
+/// The longest file with a certificate and its chain, or with a key, in bytes.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
 /// What encrypts connections with this certificate.
 ///
 /// # Errors
 /// If a file cannot be read, is not what it should be, or the two do not fit.
 pub(super) fn acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAcceptor> {
     let in_file = |setting: &str, path: &Path| format!("{setting}: {}", path.display());
-    let chain: Result<Vec<_>, _> = match CertificateDer::pem_file_iter(certificate) {
-        Ok(certificates) => certificates.collect(),
-        Err(error) => Err(error),
-    };
+    let pem = files::bytes(certificate, PEM_BYTES_MAX).context("tls-cert")?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.with_context(|| in_file("tls-cert", certificate))?;
     if chain.is_empty() {
         bail!("{}: there is no certificate in it; expected PEM", in_file("tls-cert", certificate));
     }
-    let private = PrivateKeyDer::from_pem_file(key).with_context(|| in_file("tls-key", key))?;
+    let pem = files::bytes(key, PEM_BYTES_MAX).context("tls-key")?;
+    let private = PrivateKeyDer::from_pem_slice(&pem).with_context(|| in_file("tls-key", key))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = config.with_no_client_auth().with_single_cert(chain, private).with_context(|| {

@@ -288,7 +288,7 @@ fn a_store_that_does_not_answer_decides_nothing() {
         refused(&ask(&["--store", &hole.url(), "--timeout", "100"]), "the store: ", "hint: ");
         refused(
             &ask(&["--store", "nonsense"]),
-            "--store: store: got",
+            "--store: got",
             "hint: `memory` counts in this process alone",
         );
     }
@@ -298,4 +298,13 @@ fn a_store_that_does_not_answer_decides_nothing() {
     assert!(told["error"].as_str().expect("a reason").contains("Connection refused"), "{told}");
     assert!(told["hint"].as_str().expect("a hint").starts_with("start the server"), "{told}");
     assert_eq!(status, 2);
+}
+
+#[test]
+fn a_hint_is_about_what_is_wrong() {
+    let names = "name the quotas of one key";
+    refused(&check(&["a", "1/s", "2/s"]), "check: got limit on one key", names);
+    let output = check(&["a", "1/s", "--cost", "99999999999"]);
+    refused(&output, "cost: got 99999999999", "error: ");
+    assert!(!text(&output.stderr).contains(names), "{}", text(&output.stderr));
 }

@@ -77,6 +77,40 @@ fn a_reader_that_has_had_enough_is_no_error() {
 }
 
 #[test]
+fn a_reader_that_has_gone_changes_nothing_of_what_was_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wrong = folder.path().join("policy.toml");
+    std::fs::write(&wrong, "service = 's'\n").expect("a file");
+    let wrong = wrong.to_str().expect("a path");
+    let closed = || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        writer
+    };
+    let cases = [
+        (&["check", "a", "1/s"][..], 0),
+        (&["check", "a", "1/s", "--cost", "2"], 1),
+        (&["check", "a", "nonsense"], 2),
+        (&["doctor"], 0),
+        (&["doctor", "--store", "redis://127.0.0.1:1"], 1),
+        (&["policy", "check", wrong], 1),
+        (&["policy", "check", "/nowhere"], 2),
+        (&["chekc"], 2),
+    ];
+    for (arguments, status) in cases {
+        for format in [&[][..], &["--format", "json"]] {
+            let arguments = [arguments, format].concat();
+            let mut command = command();
+            command.args(&arguments).stdout(closed()).stderr(Stdio::piped());
+            let output = command.spawn().and_then(std::process::Child::wait_with_output).expect("it runs");
+            assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", text(&output.stderr));
+            let ended = command.stderr(closed()).status().expect("it runs");
+            assert_eq!(ended.code(), Some(status), "{arguments:?}: nobody reads its words either");
+        }
+    }
+}
+
+#[test]
 fn versions_are_told_to_people_and_to_programs() {
     let output = ratekeeper(&["version", "--format", "json"]);
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

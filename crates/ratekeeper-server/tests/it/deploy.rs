@@ -305,10 +305,15 @@ fn a_server_as_it_is_deployed_is_healthy_and_ready() {
             let (status, body) = served.ask("GET", &path, "");
             assert_eq!(status, 200, "{path}: {body}");
         }
+        assert_eq!(served.ask("GET", "/readyz", "").0, 200);
         drop(store);
-        let (status, body) = served.ask("GET", &probe("readinessProbe"), "");
+        let (status, body) = served.ask("GET", "/readyz", "");
         assert_eq!(status, 503, "without its store: {body}");
-        assert_eq!(served.ask("GET", &probe("livenessProbe"), "").0, 200, "no reason to start it again");
+        // No reason to start it again, nor to leave callers without anybody who decides.
+        assert_eq!(served.ask("GET", &probe("livenessProbe"), "").0, 200);
+        assert_eq!(served.ask("GET", &probe("readinessProbe"), "").0, 200);
+        let (status, decision) = served.ask("POST", "/v1/check", r#"{"client": "192.0.2.1"}"#);
+        assert!(status == 200 && decision.contains("\"origin\":\"outage\""), "{status} {decision}");
         assert!(served.stop(Duration::from_secs(20)).success());
     }
 }

@@ -320,3 +320,31 @@ fn a_policy_is_looked_at_together_with_its_store() {
     assert_eq!(report.status, Some(1));
     Report::of(&["--policy", "/nowhere.toml"]).is("policy", "error", "no such file", "");
 }
+
+#[test]
+fn what_is_beside_a_policy_that_is_not_there_is_named_if_it_may_be_meant() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["good.toml", "package.json"] {
+        std::fs::write(folder.path().join(name), "").expect("a file");
+    }
+    let fix = |name: &str| {
+        let path = folder.path().join(name);
+        let report = Report::of(&["--policy", path.to_str().expect("a path")]);
+        let finding = report.findings().iter().find(|finding| finding["check"] == "policy");
+        finding.expect("a finding")["fix"].clone()
+    };
+    assert_eq!(fix("goood.toml"), "beside it are good.toml");
+    assert_eq!(fix("nope"), Value::Null);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_told_to_programs_too() {
+    for arguments in [&["--store", "bogus"][..], &["--store", "rediss://a", "--store-ca", "/dev/zero"]] {
+        let output = ratekeeper(&[&["doctor", "--format", "json"], arguments].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), String::new()));
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let (error, hint) = (told["error"].as_str().expect("a reason"), told["hint"].as_str());
+        assert!(error.starts_with("--store") && hint.is_some(), "{told}");
+        assert!(!error.contains("store: store"), "{told}");
+    }
+}

@@ -93,7 +93,7 @@ fn what_is_hardly_meant_is_a_warning() {
 fn what_cannot_be_read_is_told_with_a_hint() {
     let folder = folder();
     let output = check(&folder, &["missing.toml"], "");
-    let lines = "error: missing.toml: no such file\nhint: there are bad.toml, good.toml\n";
+    let lines = "error: missing.toml: no such file\nhint: beside it are bad.toml, good.toml\n";
     assert_printed(&output, 2, "", lines);
 
     std::fs::write(folder.path().join("policy.conf"), GOOD).expect("a file");

@@ -27,7 +27,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 /// A server that is gone with the test.
 pub(crate) struct Running {
     process: Child,
-    said: Vec<String>,
+    pub(crate) said: Vec<String>,
     pub(crate) address: SocketAddr,
 }
 
@@ -81,7 +81,7 @@ impl Drop for Running {
 }
 
 /// What it says when it refuses to start.
-fn refused(command: &mut Command) -> String {
+pub(crate) fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stdout.is_empty());
@@ -235,7 +235,7 @@ fn tls_is_spoken_with_the_certificate_it_is_given() {
     assert_eq!(client.post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#).status, 200);
 }
 
-fn trusting(
+pub(crate) fn trusting(
     address: SocketAddr,
     authority: &Path,
 ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {

@@ -311,7 +311,13 @@ impl Service {
     fn install(&self, source: &str, policy: Policy) {
         let mut history = self.history();
         for warning in policy.warnings() {
-            tracing::warn!(source, service = self.name, %warning, "a policy has something that is hardly meant");
+            let warning = warning.to_string();
+            tracing::warn!(
+                source,
+                service = self.name,
+                warning,
+                "a policy has something that is hardly meant"
+            );
         }
         tracing::info!(source, service = self.name, rules = policy.rules.len(), "a policy is in force");
         self.current.store(Some(Arc::new(policy)));
@@ -327,7 +333,8 @@ impl Service {
         // The same document read again is no news.
         if history.last_refusal.as_ref() != Some(&reason) {
             let stays = self.current.load().is_some();
-            tracing::warn!(source, service = self.name, stays, %reason, "a policy was refused");
+            // As text, which every log puts into quotation marks: it has lines of its own.
+            tracing::warn!(source, service = self.name, stays, reason, "a policy was refused");
             history.last_refusal = Some(reason);
         }
     }

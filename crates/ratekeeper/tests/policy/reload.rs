@@ -133,6 +133,8 @@ fn a_bad_document_is_refused_whole_and_told_once() {
         refuse("service = ");
     });
     assert_eq!(traces.count("a policy was refused"), 3, "once for each reason: {traces:?}");
+    assert_eq!(traces.count("reason=\""), 3, "quoted, whatever is in it: {traces:?}");
+    assert_eq!(traces.count("\n"), 0, "{traces:?}");
     let status = policies.status_of("api").unwrap();
     assert_eq!((status.installed, status.refused, status.in_force), (1, 7, true));
     assert!(status.last_refusal.unwrap().starts_with("policy.toml:1:11: got"));

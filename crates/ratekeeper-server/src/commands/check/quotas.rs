@@ -1,7 +1,7 @@
 //! Keys and quotas from the command line, without a policy: on the same counters as
 //! `POST /v1/limit` of a server on the same store.
 
-use ratekeeper::{Charge, Charges, Decision, InvalidInput, Key, Name, Quota, Quotas};
+use ratekeeper::{Charge, Charges, Decision, Field, InvalidInput, Key, Name, Quota, Quotas};
 
 use super::super::opened::{Opened, unanswered};
 use crate::cli::CheckOptions;
@@ -66,8 +66,13 @@ pub(super) async fn decide(
     options: &CheckOptions,
 ) -> Result<Decision, Failure> {
     let charges = charges(limits, options.cost).map_err(|error| {
-        Failure::new(error)
-            .hint("name the quotas of one key: ratekeeper check user:42 second=10/s hour=1000/h")
+        let failure = Failure::new(&error);
+        match error.field {
+            Field::Check => {
+                failure.hint("name the quotas of one key: ratekeeper check user:42 second=10/s hour=1000/h")
+            }
+            _ => failure,
+        }
     })?;
     let check = charges.check().map_err(Failure::new)?;
     let check = if options.peek { check.peek() } else { check };

@@ -3,6 +3,8 @@
 use ratekeeper::{Field, InvalidInput, StoreError, StoreErrorKind};
 use serde::Serialize;
 
+use crate::serve::outage;
+
 /// What a problem document is.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -85,7 +87,7 @@ impl Problem {
             .map(|error| error.path().to_string());
         let field = path.filter(|path| path != "." && path != "?");
         let place = field.as_ref().map_or_else(String::new, |field| format!("{field}: "));
-        let detail = shortened(&format!("{place}{error}"));
+        let detail = shortened(&format!("{place}{}", in_words(&error.to_string())));
         Self { field: field.as_deref().map(shortened), ..Self::new(422, detail) }
     }
 
@@ -113,13 +115,12 @@ impl Problem {
     /// A store that could not answer a call which has no failure policy.
     pub(super) fn store(error: StoreError) -> Self {
         let kind = error.kind();
-        let message = error.to_string();
         match error.into_input() {
             Some(input) => Self::input(&input),
             None if kind == StoreErrorKind::Timeout => {
                 Self::new(503, "the store did not answer in time; what was asked may have been done")
             }
-            None => Self::new(503, format!("the store could not be asked: {message}")),
+            None => Self::new(503, format!("the store could not be asked: {}", outage::reason(kind))),
         }
     }
 
@@ -130,10 +131,44 @@ impl Problem {
     }
 }
 
+/// What serde expects, in words of those who call: they know nothing of our types.
+fn in_words(text: &str) -> String {
+    let Some((before, expected)) = text.rsplit_once("expected ") else { return text.to_owned() };
+    let (what, place) = expected.split_once(" at line ").unwrap_or((expected, ""));
+    let what = match what {
+        "u64" => "a whole number",
+        "u32" => "a whole number of at most 4294967295",
+        what if what.starts_with("struct ") => "an object",
+        what => what,
+    };
+    let at = if place.is_empty() { "" } else { " at line " };
+    format!("{before}expected {what}{at}{place}")
+}
+
 /// What was sent is not sent back at any length.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(DETAIL_CHARS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::api::call::Call;
+
+    #[test]
+    fn callers_are_told_of_no_type_of_ours() {
+        let detail = |text: &str| {
+            let error = serde_json::from_str::<Call<'_>>(text).unwrap_err();
+            Problem::unread::<Call<'_>>(text.as_bytes(), &error).detail
+        };
+        let (number, charge) = (r#"{"cost": "many"}"#, r#"{"charges": [7]}"#);
+        assert!(detail("7").contains("expected an object at line 1"), "{}", detail("7"));
+        assert!(detail(charge).contains("expected an object"), "{}", detail(charge));
+        assert!(detail(number).contains("expected a whole number at line 1"), "{}", detail(number));
+        assert!(detail(r#"{"units": -1}"#).contains("at most 4294967295"));
+        assert!(detail(r#"{"id": 7}"#).contains("expected a string"));
     }
 }

@@ -13,6 +13,8 @@ const CUMULATIVE: u8 = 2;
 const SERVER: u8 = 2;
 /// `STATUS_CODE_ERROR`
 const ERROR: u8 = 2;
+/// What a method that is not known is called.
+pub(super) const OTHER_METHOD: &str = "_OTHER";
 
 pub(super) fn metrics(families: &[Family], started: SystemTime, now: SystemTime) -> Json {
     let metrics: Vec<Json> = families.iter().map(|family| metric(family, started, now)).collect();
@@ -88,30 +90,25 @@ fn point(sample: &Sample, started: SystemTime, now: SystemTime) -> Json {
 }
 
 fn span(span: &Span) -> Json {
-    let is_read = matches!(
-        span.endpoint,
-        Endpoint::HotKeys
-            | Endpoint::Policies
-            | Endpoint::Metrics
-            | Endpoint::OpenApi
-            | Endpoint::Healthz
-            | Endpoint::Readyz
-    );
-    let method = if is_read { "GET" } else { "POST" };
+    let method = span.call.method;
     // Of what is nowhere, nothing is told: it is whatever somebody sent.
-    let route = if span.endpoint == Endpoint::Unknown { "unknown" } else { span.endpoint.path() };
+    let route = Some(span.call.endpoint).filter(|known| *known != Endpoint::Unknown).map(Endpoint::path);
+    let mut name = if method == OTHER_METHOD { "HTTP".to_owned() } else { method.to_owned() };
+    let status =
+        json!({ "key": "http.response.status_code", "value": { "intValue": span.status.to_string() } });
+    let mut attributes = vec![text("http.request.method", method), status];
+    if let Some(route) = route {
+        name = format!("{name} {route}");
+        attributes.push(text("http.route", route));
+    }
     let mut told = json!({
         "traceId": format!("{:032x}", span.trace),
         "spanId": format!("{:016x}", span.id),
-        "name": format!("{method} {route}"),
+        "name": name,
         "kind": SERVER,
         "startTimeUnixNano": nanos(span.start),
         "endTimeUnixNano": nanos(span.start + span.took),
-        "attributes": [
-            text("http.request.method", method),
-            text("http.route", route),
-            { "key": "http.response.status_code", "value": { "intValue": span.status.to_string() } },
-        ],
+        "attributes": attributes,
     });
     if let Some(parent) = span.parent {
         told["parentSpanId"] = format!("{parent:016x}").into();

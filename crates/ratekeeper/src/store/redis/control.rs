@@ -30,7 +30,7 @@ pub(super) async fn follow(store: Weak<Inner>) {
             {
                 let (switches, wrong) = read(found);
                 if let Some(wrong) = wrong.as_ref().filter(|_| !complained) {
-                    tracing::warn!("a switch in the store is not obeyed: {wrong}");
+                    tracing::warn!(reason = wrong, "a switch in the store is not obeyed");
                 }
                 complained = wrong.is_some();
                 store.control.replace(switches);

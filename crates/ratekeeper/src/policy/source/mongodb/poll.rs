@@ -129,7 +129,7 @@ impl Poller {
             && last.as_ref() != Some(failure)
         {
             let copy = copy.path().display();
-            tracing::warn!(source = %self.name, %copy, "no good local copy: {failure}");
+            tracing::warn!(source = %self.name, %copy, reason = failure, "no good local copy");
         }
         *last = failure;
     }
