@@ -29,6 +29,7 @@ pub use self::charges::LIMIT_NAMES_MAX;
 pub(crate) use self::charges::Names;
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
+use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
 
@@ -47,6 +48,7 @@ pub struct Api {
     options: HttpOptions,
     pub(crate) metrics: Metrics,
     pub(crate) hot: HotKeys,
+    pub(crate) store_watch: StoreWatch,
 }
 
 /// What is answered to a call.
@@ -94,6 +96,7 @@ impl Api {
             options: HttpOptions::default(),
             metrics: Metrics::default(),
             hot: HotKeys::default(),
+            store_watch: StoreWatch::default(),
         })
     }
 

@@ -181,7 +181,7 @@ impl Http {
                 Answer { status: if is_ready { 200 } else { 503 }, ..Answer::json(&report) }
             }
             Endpoint::Metrics => {
-                let is_ready = !is_stopping && health::is_well(&self.api);
+                let is_ready = Box::pin(health::is_well(&self.api)).await && !is_stopping;
                 Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(&self.api, is_ready)))
             }
             Endpoint::HotKeys => Answer::json(&serde_json::json!({ "keys": self.api.hot.list() })),

@@ -15,7 +15,7 @@ use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
 use super::settings::{Config, Secret, Settings};
-use super::{admin, logs, tls};
+use super::{admin, health, logs, tls};
 
 /// What is in force until somebody says otherwise.
 const STARTER: &str = include_str!("starter.toml");
@@ -62,6 +62,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         None => (http, None),
     };
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    tokio::spawn(health::watch(api, stop.clone()));
     // A reader that has gone away is no reason not to serve.
     let _ = introduce(&listener, &sources.description, store.1);
     let mut told_again = std::pin::pin!(told_to_stop(&stop, config.drain)?);
