@@ -18,9 +18,9 @@ use ratekeeper::{Decision, Outcome, Verdict};
 pub(crate) use self::families::families;
 pub use self::families::{Family, Kind, Sample, Value};
 use self::histogram::Histogram;
-pub(crate) use self::series::Outcomes;
 use self::series::RuleSeries;
 pub use self::series::SERIES_MAX;
+pub(crate) use self::series::{OTHER, Outcomes};
 
 /// The upper ends of the buckets for latencies, in seconds.
 const LATENCY_BUCKETS: [f64; 12] =

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ratekeeper::{Charge, Check, Key, Name, Quota};
-use ratekeeper_server::serve::api::{CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX};
+use ratekeeper_server::serve::api::{
+    CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX,
+};
 use serde_json::{Value as Json, json};
 
 use crate::client::Client;
@@ -113,6 +115,53 @@ fn a_refund_gives_back_what_a_policy_charged_and_no_more() {
 }
 
 #[test]
+fn what_was_not_charged_is_not_said_to_be_given_back() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let charges = json!([{ "key": "k", "quota": "1/min", "name": "n" }]);
+    let charged = client.call("/v1/limit", &json!({ "charges": charges })).json();
+    let denied = client.call("/v1/limit", &json!({ "charges": charges })).json();
+    let request = json!({ "path": "/mine", "key": "k", "cost": 5 });
+    let policy_charged = client.call("/v1/check", &request).json();
+    let policy_denied = client.call("/v1/check", &request).json();
+    let nothing = json!({ "limits": [] });
+    let mut renamed = charged.clone();
+    renamed["limits"][0]["name"] = "m".into();
+    let mut twice = charged.clone();
+    twice["limits"] = json!([charged["limits"][0], charged["limits"][0]]);
+    let mut denied_with_receipt = charged.clone();
+    denied_with_receipt["allowed"] = false.into();
+    let unlimited = client.call("/v1/check", &json!({ "path": "/free" })).json();
+    assert_eq!(unlimited["origin"], "unlimited");
+    let (wrong, nothing_there) = ((422, json!("decision.limits")), (200, json!(false)));
+    let of_charges = [
+        (&nothing, &wrong),
+        (&renamed, &wrong),
+        (&twice, &wrong),
+        (&denied, &nothing_there),
+        (&denied_with_receipt, &nothing_there),
+        (&unlimited, &nothing_there),
+    ];
+    let of_request = [
+        (&nothing, &wrong),
+        (&renamed, &wrong),
+        (&policy_denied, &nothing_there),
+        (&unlimited, &nothing_there),
+    ];
+    let calls = of_charges.map(|case| (json!({ "charges": charges }), case)).into_iter();
+    for (mut call, (decision, expected)) in calls.chain(of_request.map(|case| (request.clone(), case))) {
+        call["decision"] = decision.clone();
+        let reply = client.call("/v1/refund", &call);
+        let member = if reply.status == 200 { "refunded" } else { "field" };
+        assert_eq!((reply.status, reply.json()[member].clone()), *expected, "{call}");
+    }
+    for (mut call, decision) in [(json!({ "charges": charges }), charged), (request, policy_charged)] {
+        call["decision"] = decision;
+        assert_eq!(client.call("/v1/refund", &call).json(), json!({ "refunded": true }), "{call}");
+    }
+}
+
+#[test]
 fn charges_never_meet_the_counters_of_policies() {
     let (rig, _) = Setup::policy(POLICY).in_memory();
     let mut client = rig.client();
@@ -168,7 +217,12 @@ fn wrong_charges() -> Vec<(&'static str, Json, &'static str)> {
         ("/v1/limit", charge("algorithm", json!("guess")), "charges[1].algorithm"),
         ("/v1/limit", charge("cost", json!(-1)), "charges[1].cost"),
         ("/v1/limit", charge("cost", json!(1.5)), "charges[1].cost"),
-        ("/v1/limit", charge("cost", json!(1_000_000_001)), "cost"),
+        ("/v1/limit", charge("cost", json!(1_000_000_001)), "charges[1].cost"),
+        (
+            "/v1/reserve",
+            with("charges", json!([{ "key": "k", "quota": "1/s", "cost": 1_000_000_001 }])),
+            "charges[0].cost",
+        ),
         ("/v1/limit", charge("name", json!("caf\u{e9}")), "charges[1].name"),
         ("/v1/limit", charge("emergency", json!("panic")), "charges[1].emergency"),
         ("/v1/limit", charge("overrides", json!({ "endpoint": "e" })), "charges[1].overrides"),
@@ -181,7 +235,13 @@ fn wrong_charges() -> Vec<(&'static str, Json, &'static str)> {
         ("/v1/limit", with("on_outage", json!("pray")), "on_outage"),
         ("/v1/limit", with("id", json!("")), "id"),
         ("/v1/limit", with("keep_seconds", json!(0)), "keep_seconds"),
-        ("/v1/reserve", with("hold_seconds", json!(0)), "id"),
+        ("/v1/reserve", with("hold_seconds", json!(0)), "hold_seconds"),
+        ("/v1/reserve", with("hold_seconds", json!(86_401)), "hold_seconds"),
+        (
+            "/v1/limit",
+            json!({ "charges": [{ "key": "k", "quota": "1/s" }], "keep_seconds": 5 }),
+            "keep_seconds",
+        ),
     ]
 }
 
@@ -201,7 +261,14 @@ fn wrong_calls() -> Vec<(&'static str, Json, &'static str)> {
         ("/v1/check", json!({ "identity": { "user": null } }), "identity.user"),
         ("/v1/check", json!({ "identity": { "user": ["a"] } }), "identity.user"),
         ("/v1/reserve", json!({ "charges": charges }), "id"),
-        ("/v1/reserve", json!({ "id": "i", "charges": [{ "key": "k", "quota": "1/s", "cost": 0 }] }), "cost"),
+        (
+            "/v1/reserve",
+            json!({ "id": "i", "charges": [{ "key": "k", "quota": "1/s", "cost": 0 }] }),
+            "charges[0].cost",
+        ),
+        ("/v1/reserve", json!({ "id": "i", "path": "/mine", "key": "k", "hold_seconds": 0 }), "hold_seconds"),
+        ("/v1/check", json!({ "path": "/mine", "key": "k", "keep_seconds": 5 }), "keep_seconds"),
+        ("/v1/settle", json!({ "id": "i", "actual": 1_000_000_001 }), "actual"),
         ("/v1/settle", json!({ "id": "i" }), "actual"),
         ("/v1/settle", json!({ "actual": 1 }), "id"),
         ("/v1/cancel", json!({ "id": "i", "actual": 1 }), "actual"),
@@ -224,21 +291,86 @@ fn what_is_wrong_is_named_by_its_field() {
     }
 }
 
+/// The counts of charges by name.
+fn counted(client: &mut Client, name: &str) -> Option<u64> {
+    let series = format!("ratekeeper_limit_decisions_total{{name=\"{name}\",outcome=\"allowed\"}} ");
+    let metrics = client.get("/metrics");
+    let line = metrics.text().lines().find_map(|line| line.strip_prefix(&series));
+    line.map(|count| count.parse().unwrap())
+}
+
 #[test]
-fn names_are_few() {
+fn names_that_are_told_apart_are_few_and_the_rest_is_served() {
     let (rig, _) = Setup::default().in_memory();
     let mut client = rig.client();
     let call = |name: &str| json!({ "charges": [{ "name": name, "key": "k", "quota": "5/min" }] });
-    for number in 0..LIMIT_NAMES_MAX {
+    for number in 0..LIMIT_SERIES_MAX {
         assert_eq!(client.call("/v1/limit", &call(&format!("name-{number}"))).status, 200);
     }
-    let reply = client.call("/v1/limit", &call("one-too-many"));
-    assert_eq!((reply.status, &reply.json()["field"]), (422, &json!("charges[0].name")));
+    for name in ["one-too-many", "and-another", "other"] {
+        let reply = client.call("/v1/limit", &call(name));
+        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![4]), "{name}");
+        assert_eq!(reply.json()["limits"][0]["name"], name);
+    }
     assert_eq!(client.call("/v1/limit", &call("name-7")).status, 200);
-    assert_eq!(
-        client.call("/v1/limit", &json!({ "charges": [{ "key": "k", "quota": "5/min" }] })).status,
-        200
-    );
+    assert_eq!(counted(&mut client, "name-7"), Some(2));
+    assert_eq!(counted(&mut client, "one-too-many"), None);
+    assert_eq!(counted(&mut client, "other"), Some(3));
+}
+
+#[test]
+fn what_is_refused_or_only_looked_at_uses_up_no_name() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let wrong = [
+        json!({ "quota": "bogus" }),
+        json!({ "cost": 1_000_000_001 }),
+        json!({ "emergency": "panic" }),
+        json!({ "overrides": { "endpoint": "", "organisation": "" } }),
+    ];
+    // As many names as there are, several times over.
+    for batch in 0..2 * LIMIT_NAMES_MAX / 1_000 {
+        let checks: Vec<Json> = (0..1_000)
+            .map(|number| {
+                let mut charge = json!({ "key": "k", "quota": "5/min", "name": format!("n{batch}-{number}") });
+                let wrong = wrong[number % wrong.len()].as_object().unwrap().clone();
+                charge.as_object_mut().unwrap().extend(wrong);
+                json!({ "charges": [{ "key": "k", "quota": "5/min", "name": format!("m{batch}-{number}") }, charge] })
+            })
+            .collect();
+        let told = client.call("/v1/limit/batch", &json!({ "checks": checks })).json();
+        assert!(told["decisions"].as_array().unwrap().iter().all(|told| told["status"] == 422), "{told}");
+    }
+    let call = |name: &str| json!({ "charges": [{ "name": name, "key": "k", "quota": "5/min" }] });
+    for number in 0..LIMIT_SERIES_MAX {
+        assert_eq!(client.call("/v1/peek", &call(&format!("peeked-{number}"))).status, 200);
+    }
+    assert_eq!(client.call("/v1/limit", &call("new")).status, 200);
+    assert_eq!(counted(&mut client, "new"), Some(1), "told apart from the others");
+}
+
+#[test]
+fn what_is_no_object_is_not_taken_for_one() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let charge = json!(["user:arr", "100/60s", "fixed_window", 7]);
+    let key = json!({ "key": "user:arr", "quota": "100/60s fixed_window" });
+    let calls = [
+        ("/v1/limit", json!([[charge]])),
+        ("/v1/limit", json!({ "charges": [charge] })),
+        ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "1/s", "overrides": ["e", "o"] }] })),
+        ("/v1/limit/batch", json!([[[[key]]]])),
+        ("/v1/limit/batch", json!({ "checks": [[[key]]] })),
+        ("/v1/refund", json!({ "charges": [key], "decision": [[["limit", "1/s", 1]]] })),
+        ("/v1/refund", json!({ "charges": [key], "decision": { "limits": [["limit", "1/s", 1]] } })),
+    ];
+    for (path, call) in calls {
+        let reply = client.call(path, &call);
+        assert_eq!(reply.status, 422, "{path} {call}: {}", reply.text());
+        let told = reply.json();
+        assert!(told["detail"].as_str().unwrap().contains("expected an object"), "{told}");
+    }
+    assert_eq!(remaining(&client.call("/v1/peek", &json!({ "charges": [key] })).json()), [100]);
 }
 
 #[test]

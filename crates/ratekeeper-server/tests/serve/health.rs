@@ -99,6 +99,21 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
         let series = format!("ratekeeper_outage_decisions_total{{outcome=\"{outcome}\"}}");
         assert!(metric(&rig, &series).unwrap() >= least, "{outcome}");
     }
+    // What is not given back is not said to be.
+    let receipt = json!({ "name": "per-user", "quota": "2/min", "cost": 1, "receipt": "1.0" });
+    let refund = json!({ "identity": { "user": "ann" }, "decision": { "limits": [receipt] } });
+    assert_eq!(client.call("/v1/refund", &refund).status, 503);
+    let refund = json!({ "identity": { "user": "ann" }, "decision": open.json() });
+    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false }));
+    // Who only looks is not let through.
+    let failed_open = "ratekeeper_outage_decisions_total{outcome=\"allowed\"}";
+    let before = metric(&rig, failed_open);
+    for path in ["/v1/peek", "/v1/explain"] {
+        let told = client.call(path, &charge("allow"));
+        assert_eq!((told.status, &told.json()["origin"]), (200, &json!("outage")));
+        client.call(path, &json!({ "identity": { "user": "ann" } }));
+    }
+    assert_eq!(metric(&rig, failed_open), before);
     assert!(metric(&rig, "ratekeeper_store_failures_total").unwrap() >= 4);
     assert_eq!(client.call("/v1/settle", &json!({ "id": "i", "actual": 1 })).status, 503);
     server.restart();
@@ -136,9 +151,7 @@ fn asking_leaves_nothing_behind() {
     let rig = on(&server);
     let mut client = rig.client();
     until("the store answers", || ready(&mut client).0 == 200);
-    until("nothing is left", || {
-        server.cli(&["--scan"]).lines().all(|key| key.contains("control"))
-    });
+    until("nothing is left", || server.cli(&["--scan"]).lines().all(|key| key.contains("control")));
 }
 
 #[test]
