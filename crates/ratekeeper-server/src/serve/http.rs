@@ -4,6 +4,7 @@
 //! `match` finds the call, and most calls are answered without waiting for anything.
 
 mod body;
+mod head;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -32,6 +33,10 @@ use super::{health, openapi};
 pub const BODY_BYTES_MAX: usize = 256 << 10;
 /// The longest body of a batch, in bytes.
 pub const BATCH_BYTES_MAX: usize = 2 << 20;
+/// The most bytes of memory that the bodies of all calls take together, unless told
+/// otherwise. Short ones and those that come with their head are not counted: they are
+/// part of what a connection takes.
+pub const BODIES_BYTES_MAX: usize = 64 << 20;
 /// The most bytes that are kept of a head that is not complete.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most header lines of a request.
@@ -50,6 +55,7 @@ pub struct Http {
     stop: Stop,
     idle: Duration,
     body_wait: Duration,
+    bodies: body::Room,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -57,7 +63,21 @@ impl Http {
     /// Serves `api`, what is for operators to those that `admin` admits.
     #[must_use]
     pub fn new(api: Arc<Api>, admin: Admin, stop: Stop) -> Self {
-        Self { api, admin, stop, idle: IDLE_DEFAULT, body_wait: BODY_WAIT_DEFAULT, tracer: None }
+        Self {
+            api,
+            admin,
+            stop,
+            idle: IDLE_DEFAULT,
+            body_wait: BODY_WAIT_DEFAULT,
+            bodies: body::Room::of(BODIES_BYTES_MAX),
+            tracer: None,
+        }
+    }
+
+    /// The most bytes that the bodies of all calls take together; see [`BODIES_BYTES_MAX`].
+    #[must_use]
+    pub fn bodies_max(self, bytes: usize) -> Self {
+        Self { bodies: body::Room::of(bytes), ..self }
     }
 
     /// How long a connection may be without a request, and how long is waited for a body.
@@ -93,17 +113,34 @@ impl Http {
         builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEAD_LINES_MAX).half_close(true);
         // Head and body in one piece: answers are short, and one buffer is sent faster than two.
         builder.writev(false);
-        let mut served = std::pin::pin!(builder.serve_connection(stream, service));
-        // What goes wrong on a connection is its client's business: it is over either way.
-        tokio::select! {
+        let mut served = builder.serve_connection(stream, service);
+        let over = tokio::select! {
             biased;
-            _ = served.as_mut() => return,
-            () = connection.until_idle() => return,
-            () = finishing.wait() => served.as_mut().graceful_shutdown(),
-        }
-        tokio::select! {
-            _ = served => {}
-            () = connection.until_idle() => {}
+            over = &mut served => Some(over),
+            () = connection.until_idle() => None,
+            () = finishing.wait() => {
+                std::pin::Pin::new(&mut served).graceful_shutdown();
+                tokio::select! {
+                    over = &mut served => Some(over),
+                    () = connection.until_idle() => None,
+                }
+            }
+        };
+        // What goes wrong on a connection is its client's business: it is over either way.
+        let metrics = &connection.http.api.metrics;
+        match over {
+            Some(over) => {
+                if let Some(status) = over.err().as_ref().and_then(head::refused_with) {
+                    metrics.head_refused(status);
+                }
+            }
+            None => {
+                let parts = served.into_parts();
+                if !parts.read_buf.is_empty() {
+                    metrics.head_refused(408);
+                    head::tell_late(parts.io, connection.http.idle).await;
+                }
+            }
         }
     }
 
@@ -121,9 +158,9 @@ impl Http {
             (_, false) if head.method == Method::POST => {
                 let max = if is_batch(endpoint) { BATCH_BYTES_MAX } else { BODY_BYTES_MAX };
                 match self.admitted(endpoint, &head) {
-                    Ok(()) => match body::read(body, max, self.body_wait).await {
-                        Ok(body) => self.write(endpoint, &body).await,
-                        Err(problem) => return (endpoint, closing(response(problem.into()))),
+                    Ok(()) => match self.bodies.read(body, max, self.body_wait).await {
+                        Ok(body) => self.write(endpoint, &body.bytes).await,
+                        Err(problem) => return (endpoint, unread(problem)),
                     },
                     Err(problem) => return (endpoint, challenged(problem)),
                 }
@@ -299,6 +336,16 @@ fn response(answer: Answer) -> Response<Full<Bytes>> {
         if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value.into_owned())) {
             headers.insert(HeaderName::from_static(name), value);
         }
+    }
+    response
+}
+
+/// The answer to a body that was not read.
+fn unread(problem: Problem) -> Response<Full<Bytes>> {
+    let is_full = problem.status == 503;
+    let mut response = closing(response(problem.into()));
+    if is_full {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
 }
