@@ -27,9 +27,10 @@ pub(crate) struct StoreWatch {
 
 impl StoreWatch {
     /// A line when it begins to refuse and one when that is over, not one every time.
-    fn note(&self, answer: Result<(), &str>) {
+    fn note(&self, answer: Result<(), &StoreError>) {
         match (self.refuses.swap(answer.is_err(), Ordering::Relaxed), answer) {
-            (false, Err(reason)) => {
+            (false, Err(error)) => {
+                let reason = error.to_string();
                 tracing::warn!(?reason, "not ready: the store takes no charges, failure policies decide");
             }
             (true, Ok(())) => tracing::info!("the store takes charges again"),
@@ -60,6 +61,7 @@ pub(super) async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
     let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;
     let is_ready = !is_stopping && store.is_ok() && has_policy(&services);
+    let failure = store.as_ref().err().map(StoreError::to_string);
     let breaker = match limiter.store().health().breaker {
         BreakerState::Closed => "closed",
         BreakerState::HalfOpen => "probing",
@@ -70,7 +72,7 @@ pub(super) async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
     let report = json!({
         "ready": is_ready,
         "stopping": is_stopping,
-        "store": { "answers": store.is_ok(), "breaker": breaker, "failure": store.err() },
+        "store": { "answers": store.is_ok(), "breaker": breaker, "failure": failure },
         "policies": {
             "in_force": services.iter().filter(|service| service.in_force).count(),
             "refused": refused,
@@ -99,14 +101,14 @@ fn unowned(sources: &[SourceStatus]) -> impl Iterator<Item = &str> {
 
 /// Whether the store can do what it is there for: a store that only reads, or has no
 /// memory left, answers every question and takes no charge. So a charge is what it is asked.
-async fn ask_the_store(api: &Api) -> Result<(), String> {
+async fn ask_the_store(api: &Api) -> Result<(), StoreError> {
     let answer = async {
         let quota: Quota = PROBE_QUOTA.parse()?;
         let charge = Charge::new(Key::new(Name::new("/ready")?, "ready")?, &quota);
         api.limiter().store().check(&Check::one(&charge)).await
     };
-    let answer = answer.await.map(drop).map_err(|error: StoreError| error.to_string());
-    api.store_watch.note(answer.as_ref().copied().map_err(String::as_str));
+    let answer: Result<(), StoreError> = answer.await.map(drop);
+    api.store_watch.note(answer.as_ref().copied());
     answer
 }
 
