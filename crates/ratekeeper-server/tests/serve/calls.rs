@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use ratekeeper::{Charge, Check, Key, Name, Quota};
-use ratekeeper_server::serve::api::{
-    CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX,
-};
+use ratekeeper_server::serve::api::{CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
 use crate::client::Client;
 use crate::rig::{RUNTIME, Setup};
 
-const POLICY: &str = r#"
+pub(crate) const POLICY: &str = r#"
     service = "shop"
     trusted_proxies = ["192.0.2.0/24"]
 
@@ -34,7 +32,7 @@ const POLICY: &str = r#"
     quota = "1/min concurrency"
 "#;
 
-fn remaining(told: &Json) -> Vec<u64> {
+pub(crate) fn remaining(told: &Json) -> Vec<u64> {
     told["limits"].as_array().unwrap().iter().map(|limit| limit["remaining"].as_u64().unwrap()).collect()
 }
 
@@ -87,78 +85,6 @@ fn keys_of_callers_and_places_for_those_under_way() {
     over["decision"] = admitted.json();
     assert_eq!(client.call("/v1/refund", &over).status, 200);
     assert_eq!(client.call("/v1/check", &slow).status, 200, "the place was given back");
-}
-
-#[test]
-fn a_refund_gives_back_what_a_policy_charged_and_no_more() {
-    let (rig, _) = Setup::policy(POLICY).in_memory();
-    let mut client = rig.client();
-    let call = json!({ "path": "/mine", "key": "k1", "cost": 3 });
-    let decision = client.call("/v1/check", &call).json();
-    assert_eq!(remaining(&decision), [2]);
-    let refund = json!({ "path": "/mine", "key": "k1", "decision": decision, "units": 2 });
-    assert_eq!(client.call("/v1/refund", &refund).status, 200);
-    let peek = json!({ "path": "/mine", "key": "k1" });
-    assert_eq!(remaining(&client.call("/v1/peek", &peek).json()), [4]);
-    for forged in
-        ["", "x", "1", "1.", ".1", "-1.0", "99999999999999999999.0", "18446744073709551615.0", "1.4294967296"]
-    {
-        let mut refund = refund.clone();
-        refund["decision"]["limits"][0]["receipt"] = forged.into();
-        let reply = client.call("/v1/refund", &refund);
-        assert_eq!(
-            (reply.status, &reply.json()["field"]),
-            (422, &json!("decision.limits[0].receipt")),
-            "{forged}"
-        );
-    }
-}
-
-#[test]
-fn what_was_not_charged_is_not_said_to_be_given_back() {
-    let (rig, _) = Setup::policy(POLICY).in_memory();
-    let mut client = rig.client();
-    let charges = json!([{ "key": "k", "quota": "1/min", "name": "n" }]);
-    let charged = client.call("/v1/limit", &json!({ "charges": charges })).json();
-    let denied = client.call("/v1/limit", &json!({ "charges": charges })).json();
-    let request = json!({ "path": "/mine", "key": "k", "cost": 5 });
-    let policy_charged = client.call("/v1/check", &request).json();
-    let policy_denied = client.call("/v1/check", &request).json();
-    let nothing = json!({ "limits": [] });
-    let mut renamed = charged.clone();
-    renamed["limits"][0]["name"] = "m".into();
-    let mut twice = charged.clone();
-    twice["limits"] = json!([charged["limits"][0], charged["limits"][0]]);
-    let mut denied_with_receipt = charged.clone();
-    denied_with_receipt["allowed"] = false.into();
-    let unlimited = client.call("/v1/check", &json!({ "path": "/free" })).json();
-    assert_eq!(unlimited["origin"], "unlimited");
-    let (wrong, nothing_there) = ((422, json!("decision.limits")), (200, json!(false)));
-    let of_charges = [
-        (&nothing, &wrong),
-        (&renamed, &wrong),
-        (&twice, &wrong),
-        (&denied, &nothing_there),
-        (&denied_with_receipt, &nothing_there),
-        (&unlimited, &nothing_there),
-    ];
-    let of_request = [
-        (&nothing, &wrong),
-        (&renamed, &wrong),
-        (&policy_denied, &nothing_there),
-        (&unlimited, &nothing_there),
-    ];
-    let calls = of_charges.map(|case| (json!({ "charges": charges }), case)).into_iter();
-    for (mut call, (decision, expected)) in calls.chain(of_request.map(|case| (request.clone(), case))) {
-        call["decision"] = decision.clone();
-        let reply = client.call("/v1/refund", &call);
-        let member = if reply.status == 200 { "refunded" } else { "field" };
-        assert_eq!((reply.status, reply.json()[member].clone()), *expected, "{call}");
-    }
-    for (mut call, decision) in [(json!({ "charges": charges }), charged), (request, policy_charged)] {
-        call["decision"] = decision;
-        assert_eq!(client.call("/v1/refund", &call).json(), json!({ "refunded": true }), "{call}");
-    }
 }
 
 #[test]
@@ -289,64 +215,6 @@ fn what_is_wrong_is_named_by_its_field() {
         assert_eq!((reply.status, told["field"].as_str()), (422, Some(field)), "{path} {call}: {told}");
         assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     }
-}
-
-/// The counts of charges by name.
-fn counted(client: &mut Client, name: &str) -> Option<u64> {
-    let series = format!("ratekeeper_limit_decisions_total{{name=\"{name}\",outcome=\"allowed\"}} ");
-    let metrics = client.get("/metrics");
-    let line = metrics.text().lines().find_map(|line| line.strip_prefix(&series));
-    line.map(|count| count.parse().unwrap())
-}
-
-#[test]
-fn names_that_are_told_apart_are_few_and_the_rest_is_served() {
-    let (rig, _) = Setup::default().in_memory();
-    let mut client = rig.client();
-    let call = |name: &str| json!({ "charges": [{ "name": name, "key": "k", "quota": "5/min" }] });
-    for number in 0..LIMIT_SERIES_MAX {
-        assert_eq!(client.call("/v1/limit", &call(&format!("name-{number}"))).status, 200);
-    }
-    for name in ["one-too-many", "and-another", "other"] {
-        let reply = client.call("/v1/limit", &call(name));
-        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![4]), "{name}");
-        assert_eq!(reply.json()["limits"][0]["name"], name);
-    }
-    assert_eq!(client.call("/v1/limit", &call("name-7")).status, 200);
-    assert_eq!(counted(&mut client, "name-7"), Some(2));
-    assert_eq!(counted(&mut client, "one-too-many"), None);
-    assert_eq!(counted(&mut client, "other"), Some(3));
-}
-
-#[test]
-fn what_is_refused_or_only_looked_at_uses_up_no_name() {
-    let (rig, _) = Setup::default().in_memory();
-    let mut client = rig.client();
-    let wrong = [
-        json!({ "quota": "bogus" }),
-        json!({ "cost": 1_000_000_001 }),
-        json!({ "emergency": "panic" }),
-        json!({ "overrides": { "endpoint": "", "organisation": "" } }),
-    ];
-    // As many names as there are, several times over.
-    for batch in 0..2 * LIMIT_NAMES_MAX / 1_000 {
-        let checks: Vec<Json> = (0..1_000)
-            .map(|number| {
-                let mut charge = json!({ "key": "k", "quota": "5/min", "name": format!("n{batch}-{number}") });
-                let wrong = wrong[number % wrong.len()].as_object().unwrap().clone();
-                charge.as_object_mut().unwrap().extend(wrong);
-                json!({ "charges": [{ "key": "k", "quota": "5/min", "name": format!("m{batch}-{number}") }, charge] })
-            })
-            .collect();
-        let told = client.call("/v1/limit/batch", &json!({ "checks": checks })).json();
-        assert!(told["decisions"].as_array().unwrap().iter().all(|told| told["status"] == 422), "{told}");
-    }
-    let call = |name: &str| json!({ "charges": [{ "name": name, "key": "k", "quota": "5/min" }] });
-    for number in 0..LIMIT_SERIES_MAX {
-        assert_eq!(client.call("/v1/peek", &call(&format!("peeked-{number}"))).status, 200);
-    }
-    assert_eq!(client.call("/v1/limit", &call("new")).status, 200);
-    assert_eq!(counted(&mut client, "new"), Some(1), "told apart from the others");
 }
 
 #[test]
