@@ -13,7 +13,7 @@ use ratekeeper_core::{
 
 use crate::limiter::OnOutage;
 use crate::store::memory::MemoryStore;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// Keys a process counts for itself.
 const PROCESS_KEYS_MAX: usize = 1_000_000;
@@ -167,8 +167,8 @@ impl Engine {
         result.or_else(|error| match error.into_input() {
             Some(input) => Err(input),
             // Full of keys that limit somebody.
-            None if demand.on_outage() == OnOutage::Deny => Ok(self.denied()),
-            None => Ok(self.allowed()),
+            None if demand.on_outage() == OnOutage::Deny => Ok(self.without_store(Outcome::Deny, peek)),
+            None => Ok(self.without_store(Outcome::Allow, peek)),
         })
     }
 
@@ -208,12 +208,25 @@ impl Engine {
         Ok(first.joined(&second.or_else(|error| self.outage(demand, error, true))?))
     }
 
+    /// Gives back what a decision charged. An outage is no error: what cannot be given
+    /// back comes back with time.
     pub(crate) async fn refund(
         &self,
         demand: &impl Demand,
         decision: &Decision,
         units: u32,
     ) -> Result<(), InvalidInput> {
+        let refunded = self.refund_or_fail(demand, decision, units).await;
+        refunded.or_else(|error| error.into_input().map_or(Ok(()), Err))
+    }
+
+    /// The same for whoever wants to know of an outage.
+    pub(crate) async fn refund_or_fail(
+        &self,
+        demand: &impl Demand,
+        decision: &Decision,
+        units: u32,
+    ) -> Result<(), StoreError> {
         let (own, shared) = (demand.own()?, demand.shared()?);
         let mut results = Vec::with_capacity(2);
         let mut first = 0;
@@ -233,10 +246,10 @@ impl Engine {
         } else if let Ok(check) = shared.check() {
             results.push(self.store.refund(&check, &rest, units).await);
         }
-        // An outage is no error: what cannot be given back comes back with time.
-        let mut inputs =
-            results.into_iter().filter_map(|result| result.err().and_then(StoreError::into_input));
-        inputs.next_back().map_or(Ok(()), Err)
+        // What is wrong with the call says more than what is wrong with a store.
+        let mut failures: Vec<StoreError> = results.into_iter().filter_map(Result::err).collect();
+        failures.sort_by_key(|failure| failure.kind() == StoreErrorKind::Input);
+        failures.pop().map_or(Ok(()), Err)
     }
 
     pub(crate) async fn reserve(
@@ -290,14 +303,14 @@ impl Engine {
         Decision::without_store(Outcome::Allow, Origin::Unlimited, self.store.now())
     }
 
-    fn allowed(&self) -> Decision {
-        self.outages.allowed.fetch_add(1, Ordering::Relaxed);
-        Decision::without_store(Outcome::Allow, Origin::Outage, self.store.now())
-    }
-
-    fn denied(&self) -> Decision {
-        self.outages.denied.fetch_add(1, Ordering::Relaxed);
-        Decision::without_store(Outcome::Deny, Origin::Outage, self.store.now())
+    /// Who only looks is neither let through nor turned away, so that is not counted.
+    fn without_store(&self, outcome: Outcome, peek: bool) -> Decision {
+        let counter = match outcome {
+            Outcome::Allow => &self.outages.allowed,
+            Outcome::Deny => &self.outages.denied,
+        };
+        counter.fetch_add(u64::from(!peek), Ordering::Relaxed);
+        Decision::without_store(outcome, Origin::Outage, self.store.now())
     }
 
     fn answer(
@@ -317,15 +330,17 @@ impl Engine {
             return Err(input);
         }
         match demand.on_outage() {
-            OnOutage::Deny => Ok(self.denied()),
-            OnOutage::Allow => Ok(self.allowed()),
+            OnOutage::Deny => Ok(self.without_store(Outcome::Deny, peek)),
+            OnOutage::Allow => Ok(self.without_store(Outcome::Allow, peek)),
             OnOutage::Local => {
                 let charges = demand.share()?;
                 let Ok(check) = charges.check() else { return Ok(self.unlimited()) };
                 let check = if peek { check.peek() } else { check };
                 // Full of keys that limit somebody: then even this is away.
-                let Ok(decision) = self.process.decide(&check) else { return Ok(self.allowed()) };
-                self.outages.local.fetch_add(1, Ordering::Relaxed);
+                let Ok(decision) = self.process.decide(&check) else {
+                    return Ok(self.without_store(Outcome::Allow, peek));
+                };
+                self.outages.local.fetch_add(u64::from(!peek), Ordering::Relaxed);
                 Ok(decision.from_origin(Origin::Outage))
             }
         }

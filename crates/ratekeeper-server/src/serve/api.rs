@@ -7,8 +7,11 @@ mod call;
 mod charges;
 mod facts;
 mod limit;
+mod names;
+mod object;
 mod policy;
 mod problem;
+mod refund;
 mod told;
 
 use std::fmt;
@@ -25,10 +28,11 @@ use smallvec::SmallVec;
 
 pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETERS_MAX};
 use self::call::{Call, Text};
-pub use self::charges::LIMIT_NAMES_MAX;
-pub(crate) use self::charges::Names;
+pub(crate) use self::names::Names;
+pub use self::names::{LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
+use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
 
@@ -36,6 +40,8 @@ use crate::serve::metrics::Metrics;
 pub const JSON: &str = "application/json";
 /// How long a reservation can be settled, unless the call says otherwise.
 pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
+/// What says something only together with an id.
+const KEPT: [&str; 1] = ["keep_seconds"];
 /// Bytes of an ordinary answer: it is written without growing.
 const ANSWER_BYTES: usize = 512;
 
@@ -47,6 +53,7 @@ pub struct Api {
     options: HttpOptions,
     pub(crate) metrics: Metrics,
     pub(crate) hot: HotKeys,
+    pub(crate) store_watch: StoreWatch,
 }
 
 /// What is answered to a call.
@@ -94,6 +101,7 @@ impl Api {
             options: HttpOptions::default(),
             metrics: Metrics::default(),
             hot: HotKeys::default(),
+            store_watch: StoreWatch::default(),
         })
     }
 
@@ -165,11 +173,11 @@ impl Api {
             call.refuse(&["id", "keep_seconds", "hold_seconds", "actual"])?;
             let told = call.decision.as_ref().ok_or_else(|| Problem::missing("decision"))?;
             let units = call.units.unwrap_or(LIMIT_MAX);
-            match call.charges {
+            let refunded = match call.charges {
                 Some(_) => self.refund_charges(&call, told, units).await?,
                 None => self.refund_request(&call, told, units).await?,
-            }
-            Ok(Answer::json(&json!({ "refunded": true })))
+            };
+            Ok(Answer::json(&json!({ "refunded": refunded })))
         };
         answered(refunded.await)
     }
@@ -180,7 +188,7 @@ impl Api {
             let call: Call<'_> = read(body)?;
             call.refuse(&["keep_seconds", "actual", "units", "decision"])?;
             let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
-            let hold = call.hold_seconds.map_or(HOLD_DEFAULT, Duration::from_secs);
+            let hold = within_retention("hold_seconds", call.hold_seconds, HOLD_DEFAULT)?;
             let decision = match call.charges {
                 Some(_) => self.reserve_charges(&call, id, hold).await?,
                 None => self.reserve_request(&call, id, hold).await?,
@@ -195,6 +203,9 @@ impl Api {
         let settled = async {
             let call: Call<'_> = read(body)?;
             let actual = call.actual.ok_or_else(|| Problem::missing("actual"))?;
+            if actual > LIMIT_MAX.into() {
+                return Err(Problem::wrong("actual", format!("a whole number from 0 to {LIMIT_MAX}")));
+            }
             self.settled(&call, Some(actual)).await
         };
         answered(settled.await)
@@ -290,11 +301,16 @@ fn input(error: InvalidInput) -> Problem {
 
 /// How long an id is kept.
 fn keep(call: &Call<'_>) -> Result<Duration, Problem> {
-    let keep = call.keep_seconds.map_or(IDEMPOTENCY_DEFAULT, Duration::from_secs);
-    if keep.is_zero() || keep > RETENTION_MAX {
-        return Err(Problem::wrong("keep_seconds", "1 to 86400"));
+    within_retention("keep_seconds", call.keep_seconds, IDEMPOTENCY_DEFAULT)
+}
+
+/// How long something is to be remembered, within what stores remember.
+fn within_retention(field: &str, seconds: Option<u64>, default: Duration) -> Result<Duration, Problem> {
+    let time = seconds.map_or(default, Duration::from_secs);
+    if time.is_zero() || time > RETENTION_MAX {
+        return Err(Problem::wrong(field, format!("1 to {}", RETENTION_MAX.as_secs())));
     }
-    Ok(keep)
+    Ok(time)
 }
 
 impl Call<'_> {

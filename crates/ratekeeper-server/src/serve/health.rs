@@ -1,20 +1,55 @@
 //! Whether requests should come here, and why not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use ratekeeper::policy::{ServiceStatus, SourceStatus};
-use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota};
+use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota, StoreError};
 use serde_json::{Value as Json, json};
 
 use super::api::Api;
+use super::listener::Stop;
 use super::outage;
 
 /// Services that are named in a status; there may be thousands.
 const NAMED_MAX: usize = 100;
+/// How often the store is asked when nobody else asks it, so that the log tells of it.
+const WATCH_EVERY: Duration = Duration::from_secs(10);
+/// What the store is asked to charge: there is always room, so it is always written,
+/// and soon nothing is left of it.
+const PROBE_QUOTA: &str = "1000000000/s fixed_window";
 
-/// What can be said without asking the store: it is not known to be away, and there
-/// is a policy.
-pub(super) fn is_well(api: &Api) -> bool {
-    let limiter = api.limiter();
-    limiter.store().health().breaker == BreakerState::Closed && has_policy(&limiter.policies().status())
+/// Whether the store took the last charge that was asked of it to see whether it would.
+#[derive(Debug, Default)]
+pub(crate) struct StoreWatch {
+    refuses: AtomicBool,
+}
+
+impl StoreWatch {
+    /// A line when it begins to refuse and one when that is over, not one every time.
+    fn note(&self, answer: Result<(), &StoreError>) {
+        match (self.refuses.swap(answer.is_err(), Ordering::Relaxed), answer) {
+            (false, Err(error)) => {
+                let reason = error.to_string();
+                tracing::warn!(?reason, "not ready: the store takes no charges, failure policies decide");
+            }
+            (true, Ok(())) => tracing::info!("the store takes charges again"),
+            _ => {}
+        }
+    }
+}
+
+/// Asks the store now and then, until the server finishes.
+pub(super) async fn watch(api: Arc<Api>, stop: Stop) {
+    while tokio::time::timeout(WATCH_EVERY, stop.finishing().wait()).await.is_err() {
+        let _ = ask_the_store(&api).await;
+    }
+}
+
+/// What `/readyz` would say, in a word.
+pub(super) async fn is_well(api: &Api) -> bool {
+    ask_the_store(api).await.is_ok() && has_policy(&api.limiter().policies().status())
 }
 
 fn has_policy(services: &[ServiceStatus]) -> bool {
@@ -27,6 +62,7 @@ pub(super) async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
     let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;
     let is_ready = !is_stopping && store.is_ok() && has_policy(&services);
+    let failure = store.as_ref().err().map(|error| outage::reason(error.kind()));
     let breaker = match limiter.store().health().breaker {
         BreakerState::Closed => "closed",
         BreakerState::HalfOpen => "probing",
@@ -37,7 +73,7 @@ pub(super) async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
     let report = json!({
         "ready": is_ready,
         "stopping": is_stopping,
-        "store": { "answers": store.is_ok(), "breaker": breaker, "failure": store.err() },
+        "store": { "answers": store.is_ok(), "breaker": breaker, "failure": failure },
         "policies": {
             "in_force": services.iter().filter(|service| service.in_force).count(),
             "refused": refused,
@@ -64,14 +100,17 @@ fn unowned(sources: &[SourceStatus]) -> impl Iterator<Item = &str> {
     refused.map(|source| source.source.as_str()).take(NAMED_MAX)
 }
 
-/// A question that changes nothing. What is answered does not matter, only that it is.
-async fn ask_the_store(api: &Api) -> Result<(), String> {
+/// Whether the store can do what it is there for: a store that only reads, or has no
+/// memory left, answers every question and takes no charge. So a charge is what it is asked.
+async fn ask_the_store(api: &Api) -> Result<(), StoreError> {
     let answer = async {
-        let quota: Quota = "1/s".parse()?;
+        let quota: Quota = PROBE_QUOTA.parse()?;
         let charge = Charge::new(Key::new(Name::new("/ready")?, "ready")?, &quota);
-        api.limiter().store().check(&Check::one(&charge).peek()).await
+        api.limiter().store().check(&Check::one(&charge)).await
     };
-    answer.await.map(drop).map_err(|error: ratekeeper::StoreError| outage::reason(error.kind()).to_owned())
+    let answer: Result<(), StoreError> = answer.await.map(drop);
+    api.store_watch.note(answer.as_ref().copied());
+    answer
 }
 
 /// Everything about policies, for operators.

@@ -4,36 +4,39 @@
 //! `match` finds the call, and most calls are answered without waiting for anything.
 
 mod body;
+mod connection;
+mod head;
+mod response;
 mod watched;
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderValue, Method, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 
-use self::watched::Watched;
+use self::connection::Connection;
+use self::response::{challenge, challenged, response, unread};
 use super::admin::Admin;
 use super::api::{Answer, Api, JSON, Problem};
 use super::listener::{Finishing, Protocol, Serving, Stop, Stream};
 use super::metrics::{self, Endpoint};
-use super::otlp::{self, Collector, Parent, Tracer};
+use super::otlp::{Collector, Tracer};
 use super::{health, openapi};
 
 /// The longest body of a call, in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
 /// The longest body of a batch, in bytes.
 pub const BATCH_BYTES_MAX: usize = 2 << 20;
+/// The most bytes of memory that the bodies of all calls take together, unless told
+/// otherwise. Short ones and those that come with their head are not counted: they are
+/// part of what a connection takes.
+pub const BODIES_BYTES_MAX: usize = 64 << 20;
 /// The most bytes that are kept of a head that is not complete.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most header lines of a request.
@@ -52,6 +55,7 @@ pub struct Http {
     stop: Stop,
     idle: Duration,
     body_wait: Duration,
+    bodies: body::Room,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -59,7 +63,21 @@ impl Http {
     /// Serves `api`, what is for operators to those that `admin` admits.
     #[must_use]
     pub fn new(api: Arc<Api>, admin: Admin, stop: Stop) -> Self {
-        Self { api, admin, stop, idle: IDLE_DEFAULT, body_wait: BODY_WAIT_DEFAULT, tracer: None }
+        Self {
+            api,
+            admin,
+            stop,
+            idle: IDLE_DEFAULT,
+            body_wait: BODY_WAIT_DEFAULT,
+            bodies: body::Room::of(BODIES_BYTES_MAX),
+            tracer: None,
+        }
+    }
+
+    /// The most bytes that the bodies of all calls take together; see [`BODIES_BYTES_MAX`].
+    #[must_use]
+    pub fn bodies_max(self, bytes: usize) -> Self {
+        Self { bodies: body::Room::of(bytes), ..self }
     }
 
     /// How long a connection may be without a request, and how long is waited for a body.
@@ -77,46 +95,6 @@ impl Http {
         (Self { tracer: Some(tracer), ..self }, sending)
     }
 
-    async fn connection(
-        self: Arc<Self>,
-        stream: impl Read + Write + Unpin + Send + 'static,
-        finishing: Finishing,
-    ) {
-        let connection = Arc::new(Connection {
-            http: self,
-            begun: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            is_writing: AtomicBool::new(false),
-        });
-        let stream = Watched::new(stream, Arc::clone(&connection));
-        let service = {
-            let connection = Arc::clone(&connection);
-            service_fn(move |request| {
-                let connection = Arc::clone(&connection);
-                async move { Ok::<_, Infallible>(connection.answer(request).await) }
-            })
-        };
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEAD_LINES_MAX).half_close(true);
-        // Head and body in one piece: answers are short, and one buffer is sent faster than two.
-        builder.writev(false);
-        let mut served = std::pin::pin!(builder.serve_connection(stream, service));
-        // What goes wrong on a connection is its client's business: it is over either way.
-        tokio::select! {
-            biased;
-            _ = served.as_mut() => return,
-            () = connection.until_idle() => return,
-            () = finishing.wait() => served.as_mut().graceful_shutdown(),
-        }
-        tokio::select! {
-            biased;
-            // First: what has arrived until now is seen, and may be a request.
-            _ = served => {}
-            () = connection.unless_under_way() => {}
-            () = connection.until_idle() => {}
-        }
-    }
-
     /// Finds the call and answers it.
     async fn call(&self, request: http::Request<Incoming>) -> (Endpoint, Response<Full<Bytes>>) {
         let (head, body) = request.into_parts();
@@ -131,9 +109,9 @@ impl Http {
             (_, false) if head.method == Method::POST => {
                 let max = if is_batch(endpoint) { BATCH_BYTES_MAX } else { BODY_BYTES_MAX };
                 match self.admitted(endpoint, &head) {
-                    Ok(()) => match body::read(body, max, self.body_wait).await {
-                        Ok(body) => self.write(endpoint, &body).await,
-                        Err(problem) => return (endpoint, closing(response(problem.into()))),
+                    Ok(()) => match self.bodies.read(body, max, self.body_wait).await {
+                        Ok(body) => self.write(endpoint, &body.bytes).await,
+                        Err(problem) => return (endpoint, unread(problem)),
                     },
                     Err(problem) => return (endpoint, challenged(problem)),
                 }
@@ -196,7 +174,7 @@ impl Http {
                 Answer { status: if is_ready { 200 } else { 503 }, ..Answer::json(&report) }
             }
             Endpoint::Metrics => {
-                let is_ready = !is_stopping && health::is_well(&self.api);
+                let is_ready = Box::pin(health::is_well(&self.api)).await && !is_stopping;
                 Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(&self.api, is_ready)))
             }
             Endpoint::HotKeys => Answer::json(&serde_json::json!({ "keys": self.api.hot.list() })),
@@ -228,63 +206,8 @@ impl Protocol for Http {
 
     fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing) -> Serving {
         match stream {
-            Stream::Plain(stream) => Box::pin(self.connection(TokioIo::new(stream), finishing)),
-            Stream::Tls(stream) => Box::pin(self.connection(TokioIo::new(stream), finishing)),
-        }
-    }
-}
-
-/// A connection, and whether something goes on on it.
-#[derive(Debug)]
-struct Connection {
-    http: Arc<Http>,
-    begun: AtomicU64,
-    done: AtomicU64,
-    /// Whether some of an answer has not left yet.
-    is_writing: AtomicBool,
-}
-
-impl Connection {
-    #[inline]
-    async fn answer(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
-        let start = Instant::now();
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        let tracer = self.http.tracer.as_deref();
-        let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
-        let (endpoint, response) = self.http.call(request).await;
-        self.done.fetch_add(1, Ordering::Relaxed);
-        let (status, took) = (response.status().as_u16(), start.elapsed());
-        self.http.api.metrics.answered(endpoint, status, took);
-        if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
-            tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
-        }
-        // Requests that are there already are judged before the first is answered: answers in
-        // bursts wake a client once, one by one each of them costs the time of a wake-up.
-        tokio::task::yield_now().await;
-        response
-    }
-
-    /// At once if no request is under way, and else never: a request that is makes an end
-    /// of the connection itself. Of a head that is not complete nobody knows when it will be.
-    async fn unless_under_way(&self) {
-        let is_answering = self.begun.load(Ordering::Relaxed) != self.done.load(Ordering::Relaxed);
-        if is_answering || self.is_writing.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Until for a whole period no request began or was under way: nobody is there, or
-    /// somebody who sends a head, or takes an answer, a byte at a time. A look now and
-    /// then costs a request nothing, which a timer for each would.
-    async fn until_idle(&self) {
-        let mut before = u64::MAX;
-        loop {
-            let begun = self.begun.load(Ordering::Relaxed);
-            if begun == before && begun == self.done.load(Ordering::Relaxed) {
-                return;
-            }
-            before = begun;
-            tokio::time::sleep(self.http.idle).await;
+            Stream::Plain(stream) => Box::pin(Connection::serve(self, TokioIo::new(stream), finishing)),
+            Stream::Tls(stream) => Box::pin(Connection::serve(self, TokioIo::new(stream), finishing)),
         }
     }
 }
@@ -315,36 +238,4 @@ const fn is_read(endpoint: Endpoint) -> bool {
 
 const fn is_batch(endpoint: Endpoint) -> bool {
     matches!(endpoint, Endpoint::CheckBatch | Endpoint::LimitBatch)
-}
-
-fn response(answer: Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers: &mut HeaderMap = response.headers_mut();
-    headers.reserve(answer.fields.len() + 1);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    for (name, value) in answer.fields {
-        // The fields about limits are ASCII, always.
-        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value.into_owned())) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-    response
-}
-
-/// What is left of the body is not read: the connection is over.
-fn closing(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-fn challenged(problem: Problem) -> Response<Full<Bytes>> {
-    let is_challenge = problem.status == 401;
-    let response = closing(response(problem.into()));
-    if is_challenge { challenge(response) } else { response }
-}
-
-fn challenge(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
 }

@@ -18,9 +18,9 @@ use ratekeeper::{Decision, Outcome, Verdict};
 pub(crate) use self::families::families;
 pub use self::families::{Family, Kind, Sample, Value};
 use self::histogram::Histogram;
-pub(crate) use self::series::Outcomes;
 use self::series::RuleSeries;
 pub use self::series::SERIES_MAX;
+pub(crate) use self::series::{OTHER, Outcomes};
 
 /// The upper ends of the buckets for latencies, in seconds.
 const LATENCY_BUCKETS: [f64; 12] =
@@ -134,10 +134,20 @@ impl Metrics {
     /// Notes that a call was answered.
     #[inline]
     pub(crate) fn answered(&self, endpoint: Endpoint, status: u16, took: Duration) {
-        let of_endpoint = &self.endpoints[endpoint as usize];
-        of_endpoint.latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
+        self.endpoints[endpoint as usize].latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
+        self.count(endpoint, status);
+    }
+
+    /// Notes a head that could not be read, or did not come, so that there was no call.
+    #[cold]
+    pub(crate) fn head_refused(&self, status: u16) {
+        self.count(Endpoint::Unknown, status);
+    }
+
+    #[inline]
+    fn count(&self, endpoint: Endpoint, status: u16) {
         let status = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
-        of_endpoint.statuses[status].fetch_add(1, Ordering::Relaxed);
+        self.endpoints[endpoint as usize].statuses[status].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes the size of a batch.

@@ -177,7 +177,7 @@ impl Collector {
         stop: &Stop,
         started: SystemTime,
     ) -> anyhow::Result<()> {
-        let is_ready = !stop.is_stopping() && health::is_well(api);
+        let is_ready = health::is_well(api).await && !stop.is_stopping();
         let metrics = encode::metrics(&metrics::families(api, is_ready), started, SystemTime::now());
         send::post(&self.base, "/v1/metrics", &metrics).await?;
         let spans = tracer.take();

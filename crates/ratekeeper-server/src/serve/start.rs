@@ -15,7 +15,7 @@ use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
 use super::settings::{Config, Secret, Settings};
-use super::{admin, descriptors, logs, tls};
+use super::{admin, descriptors, health, logs, tls};
 use crate::files::{self, AUTHORITIES_BYTES_MAX};
 
 /// What is in force until somebody says otherwise.
@@ -64,6 +64,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     let connections_max = descriptors::for_connections(config.connections_max);
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    tokio::spawn(health::watch(api, stop.clone()));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.

@@ -218,6 +218,32 @@ fn secrets_are_in_no_log() {
 }
 
 #[test]
+fn a_store_that_does_not_write_is_logged_once_and_so_is_its_return() {
+    let server = Server::start(Flavour::Redis7);
+    let running = Running::start(&mut command(&["--http", "127.0.0.1:0", "--store", &server.url()]));
+    let mut client = running.client();
+    let mut until = |status: u16| {
+        let start = Instant::now();
+        while client.get("/readyz").status != status {
+            assert!(start.elapsed() < PATIENCE, "not in time: {status}");
+        }
+        client.get("/readyz");
+        client.get("/metrics");
+    };
+    until(200);
+    let _ = server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    until(503);
+    let _ = server.cli(&["REPLICAOF", "NO", "ONE"]);
+    until(200);
+    running.signal("TERM");
+    let (_, logged) = running.end();
+    assert_eq!(logged.matches("READONLY").count(), 1, "{logged}");
+    // It may not have been there yet when it was first asked.
+    let count = |line: &str| logged.matches(line).count();
+    assert_eq!(count("the store takes no charges"), count("the store takes charges again"), "{logged}");
+}
+
+#[test]
 fn tls_is_spoken_with_the_certificate_it_is_given() {
     let redis = Server::start_tls(Flavour::Redis7);
     let (certificate, key) = (redis.dir().join("server.pem"), redis.dir().join("server.key"));

@@ -1,11 +1,12 @@
 //! The examples in `docs/http-api.md`, in order, on one server.
 
 use ratekeeper_server::serve::api::{
-    BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, PARAMETERS_MAX,
+    BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX, PARAMETERS_MAX,
 };
+use ratekeeper_server::serve::metrics::Endpoint;
 use ratekeeper_server::serve::{
-    BATCH_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX, HOT_KEYS_MAX,
-    SPANS_MAX,
+    BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX,
+    HEAD_LINES_MAX, HOT_KEYS_MAX, SPANS_MAX,
 };
 use serde_json::Value as Json;
 
@@ -44,10 +45,10 @@ fn examples_are_answered_as_they_say() {
     let mut count = 0;
     for block in blocks("http") {
         let (call, answer) = block.split_once("\n\n").unwrap();
-        let (head, body) = call.split_once('\n').unwrap();
-        let path = head.strip_prefix("POST ").unwrap();
+        let (head, body) = call.split_once('\n').unwrap_or((call, ""));
+        let (method, path) = head.split_once(' ').unwrap();
         let (status, expected) = answer.split_once('\n').unwrap();
-        let reply = client.post(path, body);
+        let reply = client.ask(method, path, &[], body.as_bytes());
         assert_eq!(reply.status.to_string(), status, "{call}\n{}", reply.text());
         let expected: Json =
             serde_json::from_str(expected).unwrap_or_else(|error| panic!("{error}: {expected}"));
@@ -55,7 +56,13 @@ fn examples_are_answered_as_they_say() {
         count += 1;
     }
     assert_eq!(count, CALLS.matches("```http").count());
-    assert!(count >= 15, "{count}");
+    for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.path().starts_with("/v1/")) {
+        let path = endpoint.path();
+        assert!(
+            blocks("http").any(|block| block.lines().next().unwrap().ends_with(&format!(" {path}"))),
+            "{path}"
+        );
+    }
 }
 
 #[test]
@@ -66,9 +73,11 @@ fn bounds_are_those_that_hold() {
         BODY_BYTES_MAX >> 10,
         BATCH_BYTES_MAX >> 20
     ));
+    told(&format!("share {} MiB", BODIES_BYTES_MAX >> 20));
     told(&format!("requests {HEADERS_MAX} headers,\n{PARAMETERS_MAX} parameters and {CLAIMS_MAX} claims"));
     told(&format!("up to {KEY_BYTES_MAX} bytes"));
     told(&format!("at most {LIMIT_NAMES_MAX} of them"));
+    told(&format!("metrics tell {LIMIT_SERIES_MAX} apart"));
     told(&format!("Connections: {CONNECTIONS_MAX_DEFAULT}"));
     told(&format!("at most {} KiB and {HEAD_LINES_MAX} lines", HEAD_BYTES_MAX >> 10));
     told(&format!("At most {SPANS_MAX} spans"));

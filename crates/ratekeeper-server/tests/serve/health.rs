@@ -99,11 +99,59 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
         let series = format!("ratekeeper_outage_decisions_total{{outcome=\"{outcome}\"}}");
         assert!(metric(&rig, &series).unwrap() >= least, "{outcome}");
     }
+    // What is not given back is not said to be.
+    let receipt = json!({ "name": "per-user", "quota": "2/min", "cost": 1, "receipt": "1.0" });
+    let refund = json!({ "identity": { "user": "ann" }, "decision": { "limits": [receipt] } });
+    assert_eq!(client.call("/v1/refund", &refund).status, 503);
+    let refund = json!({ "identity": { "user": "ann" }, "decision": open.json() });
+    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false }));
+    // Who only looks is not let through.
+    let failed_open = "ratekeeper_outage_decisions_total{outcome=\"allowed\"}";
+    let before = metric(&rig, failed_open);
+    for path in ["/v1/peek", "/v1/explain"] {
+        let told = client.call(path, &charge("allow"));
+        assert_eq!((told.status, &told.json()["origin"]), (200, &json!("outage")));
+        client.call(path, &json!({ "identity": { "user": "ann" } }));
+    }
+    assert_eq!(metric(&rig, failed_open), before);
     assert!(metric(&rig, "ratekeeper_store_failures_total").unwrap() >= 4);
     assert_eq!(client.call("/v1/settle", &json!({ "id": "i", "actual": 1 })).status, 503);
     server.restart();
     until("the store answers again", || ready(&mut client).0 == 200);
     assert_eq!(metric(&rig, "ratekeeper_store_breaker_opened_total"), Some(1));
+}
+
+/// A store that answers questions but takes no charges is not ready, whatever the reason.
+#[test]
+fn a_store_that_does_not_write_is_told_and_so_is_its_return() {
+    let server = Server::start(Flavour::Redis7);
+    let rig = on(&server);
+    let mut client = rig.client();
+    until("the store answers", || ready(&mut client).0 == 200);
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]),
+        (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+        (&["ACL", "SETUSER", "default", "-@write"], &["ACL", "SETUSER", "default", "+@write"]),
+    ];
+    for (ill, well) in cases {
+        let _ = server.cli(ill);
+        let (status, told) = ready(&mut client);
+        assert_eq!((status, &told["store"]["answers"]), (503, &json!(false)), "{ill:?}: {told}");
+        assert_eq!(metric(&rig, "ratekeeper_ready"), Some(0), "{ill:?}");
+        let _ = server.cli(well);
+        assert_eq!(metric(&rig, "ratekeeper_ready"), Some(1), "{well:?}");
+        assert_eq!(ready(&mut client).0, 200, "{well:?}");
+    }
+}
+
+/// The charge that asks is gone soon, and nobody's quota is less for it.
+#[test]
+fn asking_leaves_nothing_behind() {
+    let server = Server::start(Flavour::Redis7);
+    let rig = on(&server);
+    let mut client = rig.client();
+    until("the store answers", || ready(&mut client).0 == 200);
+    until("nothing is left", || server.cli(&["--scan"]).lines().all(|key| key.contains("control")));
 }
 
 #[test]

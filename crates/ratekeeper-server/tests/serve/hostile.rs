@@ -128,6 +128,49 @@ fn bodies_that_are_too_long_are_refused_before_they_are_read() {
     is_well(&rig);
 }
 
+/// Bodies are bounded all together: who holds on to much of one leaves room for short calls.
+#[test]
+fn bodies_are_bounded_together() {
+    const LONG: usize = 1 << 20;
+    let (rig, _) = Setup { bodies_max: LONG + (256 << 10), ..Setup::default() }.in_memory();
+    let head = |path: &str, length: usize| {
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")
+    };
+    let mut holding = rig.client();
+    holding.send(head("/v1/limit/batch", LONG).as_bytes());
+    holding.send(&[b' '; LONG - 1]);
+    // A long body that is no JSON: what is answered tells whether it was read.
+    let ask = || {
+        let mut client = rig.client();
+        client.send(head("/v1/check/batch", 600 << 10).as_bytes());
+        let mut stream: &TcpStream = client.stream();
+        // It may be answered, and cut off, before all of it is sent.
+        let _ = stream.write_all(&[b' '; 600 << 10]);
+        client.reply()
+    };
+    let until = |status: u16| {
+        let start = Instant::now();
+        loop {
+            match ask() {
+                Some(reply) if reply.status == status => return reply,
+                _ => assert!(start.elapsed() < PATIENCE, "not in time: {status}"),
+            }
+        }
+    };
+    let reply = until(503);
+    assert_eq!((reply.header("connection"), reply.header("retry-after")), (Some("close"), Some("1")));
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    is_well(&rig);
+    // Also if it does not come with its head.
+    let mut short = rig.client();
+    short.send(head("/v1/limit", CALL.len()).replace("host: x", "expect: 100-continue").as_bytes());
+    assert_eq!(short.reply().unwrap().status, 100);
+    short.send(CALL.as_bytes());
+    assert_eq!(short.reply().unwrap().status, 200);
+    drop(holding);
+    until(400);
+}
+
 #[test]
 fn heads_are_bounded() {
     let rig = rig();
@@ -150,6 +193,11 @@ fn heads_are_bounded() {
         let reply = client.reply().unwrap_or_else(|| panic!("{shown}: no answer"));
         assert!(statuses.contains(&reply.status), "{shown}: {}", reply.status);
         assert!(client.is_over(), "{shown}");
+    }
+    let metrics = rig.client().get("/metrics");
+    for (status, count) in [(400, 6), (431, 3)] {
+        let line = format!("ratekeeper_requests_total{{endpoint=\"unknown\",status=\"{status}\"}} {count}\n");
+        assert!(metrics.text().contains(&line), "{line}{}", metrics.text());
     }
     is_well(&rig);
 }
@@ -187,8 +235,17 @@ fn who_dribbles_a_head_is_cut_off() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    let mut late = rig.client();
+    late.send(b"POST /v1/limit HTTP/1.1\r\nhost:");
+    let reply = late.reply().expect("who begins is told so");
+    assert_eq!((reply.status, reply.header("connection")), (408, Some("close")));
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], 408);
+    assert!(late.is_over());
+    let late = "ratekeeper_requests_total{endpoint=\"unknown\",status=\"408\"} ";
+    assert!(rig.client().get("/metrics").text().contains(late));
     let mut idle = rig.client();
-    assert!(idle.is_over(), "who says nothing is cut off too");
+    assert!(idle.is_over(), "who says nothing is cut off without a word");
     is_well(&rig);
 }
 

@@ -31,6 +31,16 @@ fn all_calls_are_in_it_and_no_others() {
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
+/// Every call that has a body, or needs the store, may find that there is no room or no store.
+#[test]
+fn every_call_that_changes_something_can_be_a_503() {
+    let document = document();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let told = item["post"]["responses"].as_object();
+        assert!(told.is_none_or(|told| told.contains_key("503")), "{path}");
+    }
+}
+
 #[test]
 fn it_is_an_openapi_document() {
     let document = document();

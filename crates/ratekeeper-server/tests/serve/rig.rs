@@ -7,7 +7,9 @@ use std::time::Duration;
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 use ratekeeper_server::serve::api::Api;
-use ratekeeper_server::serve::{Admin, CONNECTIONS_MAX_DEFAULT, Http, Listener, Stop, serve_all};
+use ratekeeper_server::serve::{
+    Admin, BODIES_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, Http, Listener, Stop, serve_all,
+};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -26,6 +28,7 @@ pub(crate) struct Setup {
     pub(crate) admin: Admin,
     pub(crate) idle: Duration,
     pub(crate) body_wait: Duration,
+    pub(crate) bodies_max: usize,
     pub(crate) connections_max: usize,
     pub(crate) policies: Vec<&'static str>,
 }
@@ -36,6 +39,7 @@ impl Default for Setup {
             admin: Admin::Local,
             idle: PATIENCE,
             body_wait: PATIENCE,
+            bodies_max: BODIES_BYTES_MAX,
             connections_max: CONNECTIONS_MAX_DEFAULT,
             policies: Vec::new(),
         }
@@ -67,7 +71,9 @@ impl Setup {
         let limiter = PolicyLimiter::on(Arc::clone(&store), policies);
         let api = Arc::new(Api::new(limiter, Arc::clone(&store)).unwrap());
         let stop = Stop::default();
-        let http = Http::new(Arc::clone(&api), self.admin, stop.clone()).patience(self.idle, self.body_wait);
+        let http = Http::new(Arc::clone(&api), self.admin, stop.clone())
+            .patience(self.idle, self.body_wait)
+            .bodies_max(self.bodies_max);
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(anywhere, None, Arc::new(http)).unwrap();
         let address = listener.address();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Charges, Decision, DecisionParts, Enforcement, InvalidInput, LIMIT_MAX, Level, Name, Quota, Reservation,
-    VerdictParts,
+    Charges, Decision, DecisionParts, Enforcement, InvalidInput, LIMIT_MAX, Level, Name, Origin, Quota,
+    Reservation, VerdictParts,
 };
 use tokio::runtime::Handle;
 use tracing::{Instrument as _, Span};
@@ -97,15 +97,17 @@ impl Matched {
     }
 
     /// [`Matched::refund`] for whoever kept only what was told of the decision:
-    /// `told` finds what was charged under the name of a quota.
+    /// `told` finds what was charged under the name of a quota, and `origin` says who
+    /// counted it.
     ///
     /// # Errors
-    /// As [`Matched::refund`].
+    /// As [`Matched::refund`]; and if the store could not be asked.
     pub async fn refund_told(
         &self,
         told: impl Fn(Name, &Quota) -> Option<VerdictParts>,
+        origin: Origin,
         units: u32,
-    ) -> Result<(), InvalidInput> {
+    ) -> Result<(), StoreError> {
         let Some(applied) = &self.applied else { return Ok(()) };
         let part = applied.told();
         let (own, shared) = (part.own()?, part.shared()?);
@@ -120,8 +122,8 @@ impl Matched {
         };
         let all = charges(&own).into_iter().chain(charges(&shared));
         let verdicts = all.map(|(name, quota)| told(name, &quota).unwrap_or(VerdictParts::new(name, quota)));
-        let decision = DecisionParts { verdicts: verdicts.collect(), ..DecisionParts::default() };
-        self.engine.refund(&part, &decision.into(), units).await
+        let decision = DecisionParts { origin, verdicts: verdicts.collect(), ..DecisionParts::default() };
+        self.engine.refund_or_fail(&part, &decision.into(), units).await
     }
 }
 

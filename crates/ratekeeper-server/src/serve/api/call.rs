@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::object::only_objects;
+
 /// Checks that one batch may have.
 pub const BATCH_MAX: usize = 1_000;
 /// The longest key of a charge, in bytes: one less than a subject, for what tells it
@@ -25,7 +27,7 @@ pub const CLAIMS_MAX: usize = 64;
 /// Everything that a call can say. Which of it belongs to which call is decided
 /// where the call is answered.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub(super) struct Call<'a> {
     // Charges without a policy.
     #[serde(borrow)]
@@ -69,7 +71,7 @@ pub(super) struct Call<'a> {
 
 /// One quota, one key, one cost.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct ChargeCall<'a> {
     #[serde(borrow)]
     pub(super) key: Text<'a>,
@@ -93,7 +95,7 @@ pub(super) struct ChargeCall<'a> {
 
 /// Whose overrides may replace the quota.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct OverridesCall<'a> {
     #[serde(borrow)]
     pub(super) endpoint: Text<'a>,
@@ -106,12 +108,18 @@ pub(super) struct OverridesCall<'a> {
 /// A decision as it was told, as far as a refund needs it. It comes back whole, so
 /// what is not needed is passed over.
 #[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct ToldDecision<'a> {
+    #[serde(default)]
+    pub(super) allowed: Option<bool>,
+    #[serde(borrow, default)]
+    pub(super) origin: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) limits: Few<ToldLimit<'a>, CHARGES_MAX>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) struct ToldLimit<'a> {
     #[serde(borrow)]
     pub(super) name: Text<'a>,
@@ -124,11 +132,13 @@ pub(super) struct ToldLimit<'a> {
 
 /// Several calls at once.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct BatchCall<'a> {
     #[serde(borrow)]
     pub(super) checks: Few<Call<'a>, BATCH_MAX>,
 }
+
+only_objects!(Call, ChargeCall, OverridesCall, ToldDecision, ToldLimit, BatchCall);
 
 /// A text, borrowed unless it had escapes in it.
 #[derive(Debug, Deserialize)]

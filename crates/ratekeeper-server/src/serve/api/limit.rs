@@ -7,7 +7,7 @@ use ratekeeper::{Decision, Origin, Outcome, Reservation, StoreError};
 use super::call::{Call, ToldDecision};
 use super::charges::{Asked, OnOutage};
 use super::problem::Problem;
-use super::{Api, input, keep};
+use super::{Api, KEPT, input, keep};
 
 impl Api {
     /// Judges charges and charges them, or says (`None`) that it takes a wait for the store.
@@ -16,6 +16,7 @@ impl Api {
         if call.id.is_some() {
             return Ok(None);
         }
+        call.refuse(&KEPT)?;
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
@@ -25,7 +26,7 @@ impl Api {
             Some(Ok(())) => {}
             Some(Err(error)) => decision = self.without_store(&asked, error)?,
         }
-        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
+        asked.note(self.names(), &charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(Some(decision))
     }
 
@@ -39,21 +40,22 @@ impl Api {
 
     /// The rest of a call that could not be answered at once.
     pub(super) async fn limit_waiting(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+        let once = match &call.id {
+            Some(id) => Some(Reservation::once(id.as_str(), keep(call)?).map_err(input)?),
+            None => None,
+        };
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
-        let answer = match &call.id {
-            Some(id) => {
-                let once = Reservation::once(id.as_str(), keep(call)?).map_err(input)?;
-                self.store.reserve(&check, &once).await
-            }
+        let answer = match &once {
+            Some(once) => self.store.reserve(&check, once).await,
             None => self.store.check(&check).await,
         };
         let decision = match answer {
             Ok(decision) => decision,
             Err(error) => self.without_store(&asked, error)?,
         };
-        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
+        asked.note(self.names(), &charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(decision)
     }
 
@@ -62,7 +64,8 @@ impl Api {
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         let told = self.store.check(&check.peek()).await;
-        told.or_else(|error| self.without_store(&asked, error))
+        // Nothing was let through, so nothing failed open.
+        told.or_else(|error| self.outage(&asked, error))
     }
 
     pub(super) async fn reserve_charges(
@@ -71,32 +74,35 @@ impl Api {
         id: &str,
         hold: Duration,
     ) -> Result<Decision, Problem> {
+        let reservation = Reservation::hold(id, hold).map_err(input)?;
         let asked = self.asked(call)?;
+        asked.estimated()?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
-        if check.charges().iter().any(|charge| charge.units() == 0) {
-            return Err(Problem::wrong("cost", "an estimate of at least 1: nothing cannot be settled"));
-        }
-        let reservation = Reservation::hold(id, hold).map_err(input)?;
         let decision = match self.store.reserve(&check, &reservation).await {
             Ok(decision) => decision,
             Err(error) => self.without_store(&asked, error)?,
         };
-        asked.note(&charges, &decision, |name, key| self.hot.denied(name, key));
+        asked.note(self.names(), &charges, &decision, |name, key| self.hot.denied(name, key));
         Ok(decision)
     }
 
+    /// Gives back what was charged; says whether there was anything.
     pub(super) async fn refund_charges(
         &self,
         call: &Call<'_>,
         told: &ToldDecision<'_>,
         units: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<bool, Problem> {
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
+        if told.counted_by()?.is_none() || units == 0 {
+            return Ok(false);
+        }
         let decision = asked.told(&charges, told)?;
-        self.store.refund(&check, &decision, units).await.map_err(Problem::store)
+        self.store.refund(&check, &decision, units).await.map_err(Problem::store)?;
+        Ok(true)
     }
 
     pub(super) async fn reset_charges(&self, call: &Call<'_>) -> Result<usize, Problem> {
@@ -114,9 +120,16 @@ impl Api {
         Asked::new(call, self.names())
     }
 
-    /// What charges say to a store that could not answer.
+    /// What charges say to a store that could not answer, counted.
     #[cold]
     fn without_store(&self, asked: &Asked<'_>, error: StoreError) -> Result<Decision, Problem> {
+        let decision = self.outage(asked, error)?;
+        self.metrics.outage(decision.outcome());
+        Ok(decision)
+    }
+
+    #[cold]
+    fn outage(&self, asked: &Asked<'_>, error: StoreError) -> Result<Decision, Problem> {
         if let Some(error) = error.into_input() {
             return Err(input(error));
         }
@@ -124,7 +137,6 @@ impl Api {
             OnOutage::Allow => Outcome::Allow,
             OnOutage::Deny => Outcome::Deny,
         };
-        self.metrics.outage(outcome);
         Ok(Decision::without_store(outcome, Origin::Outage, self.store.now()))
     }
 }

@@ -1,20 +1,24 @@
 //! Calls about requests, which a policy decides on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratekeeper::policy::{Ask, Matched, ServiceLimiter};
 use ratekeeper::{Decision, Name, Quota};
 
 use super::call::{Call, Few, Text, ToldDecision};
-use super::charges::charged;
 use super::facts::CallFacts;
 use super::problem::Problem;
-use super::{Api, input, keep};
+use super::refund::{charged, told_limit};
+use super::{Api, KEPT, input, keep};
 
 impl Api {
     /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
     pub(super) async fn check_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
         call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        if call.id.is_none() {
+            call.refuse(&KEPT)?;
+        }
         let matched = self.matched(call)?;
         let mut decision = Decision::default();
         match &call.id {
@@ -44,23 +48,34 @@ impl Api {
         Ok(decision)
     }
 
+    /// Gives back what was charged; says whether there was anything.
     pub(super) async fn refund_request(
         &self,
         call: &Call<'_>,
         told: &ToldDecision<'_>,
         units: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<bool, Problem> {
         let matched = self.matched(call)?;
         let Few(limits) = &told.limits;
         for (index, limit) in limits.iter().enumerate() {
-            let read = charged(limit).map(drop);
-            read.map_err(|problem| problem.within(&format!("decision.limits[{index}]")))?;
+            charged(limit).map(drop).map_err(|problem| problem.within(&told_limit(index)))?;
         }
+        let Some(origin) = told.counted_by()?.filter(|_| units > 0) else { return Ok(false) };
+        let (found, given_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let told = |name: Name, _: &Quota| {
             let limit = limits.iter().find(|limit| limit.name.as_str() == name.label())?;
+            found.store(true, Ordering::Relaxed);
+            given_back.fetch_or(limit.is_charged(), Ordering::Relaxed);
             charged(limit).ok().map(|charged| charged.under(name))
         };
-        matched.refund_told(told, units).await.map_err(input)
+        matched.refund_told(told, origin, units).await.map_err(Problem::store)?;
+        if !found.into_inner() {
+            return Err(Problem::wrong(
+                "decision.limits",
+                "what the decision on this request told of its limits",
+            ));
+        }
+        Ok(given_back.into_inner())
     }
 
     pub(super) async fn reset_request(&self, call: &Call<'_>) -> Result<usize, Problem> {

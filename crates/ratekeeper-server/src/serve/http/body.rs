@@ -1,48 +1,117 @@
-//! The body of a call, within bounds of size and time.
+//! The body of a call, within bounds of size and time, and all of them within a bound
+//! of memory.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::api::Problem;
 
-/// Reads a body of at most `max` bytes. One that came with its head is neither waited
-/// for nor copied.
-pub(super) async fn read(mut body: Incoming, max: usize, wait: Duration) -> Result<Bytes, Problem> {
-    let announced = body.size_hint();
-    if announced.lower() > max as u64 {
-        return Err(too_long(max));
-    }
-    let at_once = poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await;
-    let first = match at_once {
-        Poll::Ready(Some(frame)) => data(frame)?,
-        Poll::Ready(None) => return Ok(Bytes::new()),
-        Poll::Pending => Bytes::new(),
-    };
-    if first.len() > max {
-        return Err(too_long(max));
-    }
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let rest = tokio::time::timeout(wait, rest(body, first, max)).await;
-    rest.unwrap_or_else(|_| Err(Problem::new(408, format!("the body did not come within {wait:?}"))))
+/// Bytes of a body that are as good as part of its connection: they are not counted, so
+/// that short calls are served whatever others send.
+const UNCOUNTED: usize = 4 << 10;
+
+/// Room for the bodies of all connections that did not come in one piece with their head.
+#[derive(Debug)]
+pub(super) struct Room {
+    free: Semaphore,
+    bytes: usize,
 }
 
-async fn rest(mut body: Incoming, first: Bytes, max: usize) -> Result<Bytes, Problem> {
-    let mut all = BytesMut::from(first);
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let more = data(frame)?;
-        if all.len() + more.len() > max {
+/// A body, and the room it takes for as long as it is there.
+#[derive(Debug)]
+pub(super) struct Body<'r> {
+    pub(super) bytes: Bytes,
+    _taken: Option<SemaphorePermit<'r>>,
+}
+
+impl Room {
+    pub(super) fn of(bytes: usize) -> Self {
+        let bytes = bytes.min(Semaphore::MAX_PERMITS);
+        Self { free: Semaphore::new(bytes), bytes }
+    }
+
+    /// Reads a body of at most `max` bytes. One that came with its head is neither waited
+    /// for nor copied.
+    pub(super) async fn read(
+        &self,
+        mut body: Incoming,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Body<'_>, Problem> {
+        let announced = body.size_hint();
+        if announced.lower() > max as u64 {
             return Err(too_long(max));
         }
-        all.extend_from_slice(&more);
+        let at_once = poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await;
+        let first = match at_once {
+            Poll::Ready(Some(frame)) => data(frame)?,
+            Poll::Ready(None) => return Ok(Body { bytes: Bytes::new(), _taken: None }),
+            Poll::Pending => Bytes::new(),
+        };
+        if first.len() > max {
+            return Err(too_long(max));
+        }
+        if body.is_end_stream() {
+            return Ok(Body { bytes: first, _taken: None });
+        }
+        // No more comes than was announced, so no more room is taken.
+        let max =
+            announced.upper().and_then(|upper| usize::try_from(upper).ok()).map_or(max, |all| all.min(max));
+        let rest = tokio::time::timeout(wait, self.rest(body, &first, max)).await;
+        rest.unwrap_or_else(|_| Err(Problem::new(408, format!("the body did not come within {wait:?}"))))
     }
-    Ok(all.freeze())
+
+    async fn rest(&self, mut body: Incoming, first: &[u8], max: usize) -> Result<Body<'_>, Problem> {
+        let mut all = Growing { room: self, bytes: Vec::with_capacity(UNCOUNTED.min(max)), taken: None, max };
+        all.add(first)?;
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            all.add(&data(frame)?)?;
+        }
+        Ok(Body { bytes: all.bytes.into(), _taken: all.taken })
+    }
+}
+
+/// A body that is still coming. It takes room as it comes, not as it was announced.
+struct Growing<'r> {
+    room: &'r Room,
+    bytes: Vec<u8>,
+    taken: Option<SemaphorePermit<'r>>,
+    max: usize,
+}
+
+impl Growing<'_> {
+    fn add(&mut self, more: &[u8]) -> Result<(), Problem> {
+        let (length, capacity) = (self.bytes.len() + more.len(), self.bytes.capacity());
+        if length > self.max {
+            return Err(too_long(self.max));
+        }
+        if length > capacity {
+            let grown = length.max(2 * capacity).min(self.max);
+            self.take(grown - capacity)?;
+            self.bytes.reserve_exact(grown - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        let taken = u32::try_from(bytes).ok().and_then(|bytes| self.room.free.try_acquire_many(bytes).ok());
+        let taken = taken.ok_or_else(|| {
+            let all = self.room.bytes;
+            Problem::new(503, format!("the bodies of all calls under way have {all} bytes; send it again"))
+        })?;
+        match &mut self.taken {
+            Some(before) => before.merge(taken),
+            none => *none = Some(taken),
+        }
+        Ok(())
+    }
 }
 
 fn data(frame: Result<Frame<Bytes>, hyper::Error>) -> Result<Bytes, Problem> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::Connection;
+use super::connection::Connection;
 
 /// The stream of a connection, which is told about it.
 #[derive(Debug)]

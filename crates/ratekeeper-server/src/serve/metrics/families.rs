@@ -137,11 +137,11 @@ fn decisions(api: &Api) -> Vec<Family> {
     });
     let mut by_name =
         Family::new("ratekeeper_limit_decisions", Kind::Counter, "What became of charges without a policy");
-    for named in api.names().all() {
-        for (outcome, count) in named.outcomes.read().into_iter().filter(|(_, count)| *count > 0) {
-            by_name.add(&[("name", named.name.label()), ("outcome", outcome)], count);
+    api.names().each(|name, outcomes| {
+        for (outcome, count) in outcomes.read().into_iter().filter(|(_, count)| *count > 0) {
+            by_name.add(&[("name", name), ("outcome", outcome)], count);
         }
-    }
+    });
     let outages = api.limiter().outages();
     let mut without_store = Family::new(
         "ratekeeper_outage_decisions",

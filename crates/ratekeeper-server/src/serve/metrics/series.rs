@@ -15,7 +15,7 @@ pub(super) const PLAN_NONE: &str = "default";
 /// ... those for exactly one key, ...
 pub(super) const PLAN_CUSTOM: &str = "custom";
 /// ... and everything beyond the bound.
-pub(super) const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// What became of requests.
 #[derive(Debug, Default)]

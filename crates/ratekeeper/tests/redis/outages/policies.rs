@@ -58,6 +58,12 @@ fn during_outage(rig: &Rig, policies: &[OnOutage]) -> Log {
     let (outages, asked) = (limiter.outages(), log.0.len() as u64);
     assert!(asked >= SOME && log.0.iter().any(|seen| seen.caller == CALLERS - 1));
     assert_eq!(outages.allowed + outages.denied + outages.local, asked, "{outages:?}");
+    let peeked = rig.runtime.block_on(limiter.peek(SHARED)).unwrap();
+    assert_eq!(
+        (peeked.origin(), limiter.outages()),
+        (Origin::Outage, outages),
+        "who only looks is not counted"
+    );
     rig.say(&format!("{policies:?}: {} of {asked} let through; {outages:?}", log.let_through()));
     log
 }

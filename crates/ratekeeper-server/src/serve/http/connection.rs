@@ -1,0 +1,133 @@
+//! A connection: its requests, when it is idle, and how it ends.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+
+use super::watched::Watched;
+use super::{HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, head};
+use crate::serve::listener::Finishing;
+use crate::serve::otlp::{self, Parent};
+
+/// A connection, and whether something goes on on it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    http: Arc<Http>,
+    begun: AtomicU64,
+    done: AtomicU64,
+    /// Whether some of an answer has not left yet.
+    pub(super) is_writing: AtomicBool,
+}
+
+impl Connection {
+    /// Serves all requests on a connection.
+    pub(super) async fn serve(
+        http: Arc<Http>,
+        stream: impl Read + Write + Unpin + Send + 'static,
+        finishing: Finishing,
+    ) {
+        let connection = Arc::new(Self {
+            http,
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            is_writing: AtomicBool::new(false),
+        });
+        let stream = Watched::new(stream, Arc::clone(&connection));
+        let service = {
+            let connection = Arc::clone(&connection);
+            service_fn(move |request| {
+                let connection = Arc::clone(&connection);
+                async move { Ok::<_, Infallible>(connection.answer(request).await) }
+            })
+        };
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEAD_LINES_MAX).half_close(true);
+        // Head and body in one piece: answers are short, and one buffer is sent faster than two.
+        builder.writev(false);
+        let mut served = builder.serve_connection(stream, service);
+        let over = tokio::select! {
+            biased;
+            over = &mut served => Some(over),
+            () = connection.until_idle() => None,
+            () = finishing.wait() => {
+                std::pin::Pin::new(&mut served).graceful_shutdown();
+                tokio::select! {
+                    biased;
+                    // First: what has arrived until now is seen, and may be a request.
+                    over = &mut served => Some(over),
+                    () = connection.unless_under_way() => return,
+                    () = connection.until_idle() => None,
+                }
+            }
+        };
+        // What goes wrong on a connection is its client's business: it is over either way.
+        let metrics = &connection.http.api.metrics;
+        match over {
+            Some(over) => {
+                if let Some(status) = over.err().as_ref().and_then(head::refused_with) {
+                    metrics.head_refused(status);
+                }
+            }
+            None => {
+                let parts = served.into_parts();
+                if !parts.read_buf.is_empty() && !connection.is_writing.load(Ordering::Relaxed) {
+                    metrics.head_refused(408);
+                    head::tell_late(parts.io, connection.http.idle).await;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    async fn answer(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
+        let start = Instant::now();
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let tracer = self.http.tracer.as_deref();
+        let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
+        let (endpoint, response) = self.http.call(request).await;
+        let (status, took) = (response.status().as_u16(), start.elapsed());
+        self.http.api.metrics.answered(endpoint, status, took);
+        if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
+            tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
+        }
+        // Requests that are there already are judged before the first is answered: answers in
+        // bursts wake a client once, one by one each of them costs the time of a wake-up.
+        tokio::task::yield_now().await;
+        // Only now: who is told to finish waits for what is under way.
+        self.done.fetch_add(1, Ordering::Relaxed);
+        response
+    }
+
+    /// At once if no request is under way, and else never: a request that is makes an end
+    /// of the connection itself. Of a head that is not complete nobody knows when it will be.
+    async fn unless_under_way(&self) {
+        let is_answering = self.begun.load(Ordering::Relaxed) != self.done.load(Ordering::Relaxed);
+        if is_answering || self.is_writing.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Until for a whole period no request began or was under way: nobody is there, or
+    /// somebody who sends a head, or takes an answer, a byte at a time. A look now and
+    /// then costs a request nothing, which a timer for each would.
+    async fn until_idle(&self) {
+        let mut before = u64::MAX;
+        loop {
+            let begun = self.begun.load(Ordering::Relaxed);
+            if begun == before && begun == self.done.load(Ordering::Relaxed) {
+                return;
+            }
+            before = begun;
+            tokio::time::sleep(self.http.idle).await;
+        }
+    }
+}
