@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .._native import EXPOSE_HEADERS, Decision, HttpOptions, Request, ServiceLimiter, Tally
 from .._web import Mode, denial_of
 from ._endpoint import find_endpoint
+from ._places import Places, are_expected
 from ._settings import RequestLimits, Settings
 
 
@@ -49,9 +50,11 @@ class RateLimitMiddleware:
             limits.span = outer.span
         limits.into(scope)
         told = send if outer else _telling(limits, send)
-        if self.service is None or (mode := limits.mode()) == "off":
-            return self.app(scope, receive, told)
-        return self._guarded(self.service, limits, mode, scope, receive, told)
+        if self.service is not None and (mode := limits.mode()) != "off":
+            return self._guarded(self.service, limits, mode, scope, receive, told)
+        if are_expected():
+            return Places().watch(self.app, scope, receive, told)
+        return self.app(scope, receive, told)
 
     async def _guarded(
         self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
@@ -71,11 +74,9 @@ class RateLimitMiddleware:
         if not limits.passes(decision, mode, facts["route"] or scope["path"]):
             await _deny(decision, self.settings.options, send)
             return
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            if decision.holds:
-                await service.arelease(decision)
+        places = Places()
+        places.keep(decision, service.arelease)
+        await places.watch(self.app, scope, receive, send)
 
     def _facts(self, scope: Scope) -> dict[str, Any]:
         raw = scope.get("raw_path")
