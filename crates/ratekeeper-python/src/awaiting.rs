@@ -172,7 +172,7 @@ impl Reader {
             || Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakKeyDictionary")?.call0()?.unbind());
         let readers = READERS.get_or_try_init(py, dictionary)?.bind(py);
         let known = readers.call_method1(intern!(py, "get"), (event_loop,))?;
-        let known = known.cast::<PyWeakrefReference>().ok().and_then(|known| known.upgrade());
+        let known = known.cast::<PyWeakrefReference>().ok().and_then(PyWeakrefMethods::upgrade);
         if let Some(Ok(reader)) = known.map(Bound::cast_into::<Self>) {
             return Ok(reader);
         }
