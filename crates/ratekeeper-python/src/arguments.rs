@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 use ratekeeper::{Emergency, Mode, OnOutage, Wait};
 
-/// An organisation or a project: a text, or a whole number.
+/// An organisation or a project: a text, or a whole number. As it stands in keys, between
+/// colons, which it must not have itself: nobody is called like two others together.
 #[derive(Clone, Debug)]
 pub(crate) struct Id(pub(crate) String);
 
@@ -15,12 +17,16 @@ impl FromPyObject<'_, '_> for Id {
 
     fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         if let Ok(text) = value.extract::<String>() {
-            return Ok(Self(text));
+            let is_plain = !text.contains([':', '%']);
+            return Ok(Self(if is_plain { text } else { text.replace('%', "%25").replace(':', "%3A") }));
         }
-        let number = value.extract::<i64>();
-        number
-            .map(|number| Self(number.to_string()))
-            .map_err(|_| PyTypeError::new_err(format!("expected str or int, got {}", type_name(&value))))
+        if let Ok(number) = value.extract::<i64>() {
+            return Ok(Self(number.to_string()));
+        }
+        match value.cast::<PyInt>() {
+            Ok(number) => Ok(Self(number.str()?.extract()?)),
+            Err(_) => Err(PyTypeError::new_err(format!("expected str or int, got {}", type_name(&value)))),
+        }
     }
 }
 

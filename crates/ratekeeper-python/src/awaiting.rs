@@ -5,6 +5,9 @@
 //! without the interpreter's lock and, if it was empty, wake the loop through a socket
 //! that it watches. The loop then takes all answers at once. So a thousand checks
 //! that finish together cost one wake-up.
+//!
+//! Only the loop holds what belongs to it ([`Reader`]): a loop that is closed takes
+//! its sockets and its futures along, whatever is still under way.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyWeakrefReference;
-use pyo3::{IntoPyObjectExt, intern};
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, intern};
 use tokio::task::AbortHandle;
 
 use crate::error::Failure;
@@ -26,7 +29,7 @@ use crate::runtime::{self, Reach, gated};
 
 /// An answer that is there already, to be awaited.
 #[pyclass(module = "ratekeeper", frozen)]
-pub(crate) struct Ready(Mutex<Option<Py<PyAny>>>);
+pub(crate) struct Ready(Py<PyAny>);
 
 #[pymethods]
 impl Ready {
@@ -38,17 +41,16 @@ impl Ready {
         this
     }
 
-    /// Awaited a second time, it is `None`, as from a coroutine that is exhausted.
+    /// Awaited again, it is the same answer, as from the future of one that took I/O.
     fn __next__(&self, py: Python<'_>) -> PyResult<()> {
-        let value = locked(&self.0).take().unwrap_or_else(|| py.None());
         // A tuple would be taken for the arguments of the exception.
-        Err(PyStopIteration::new_err((value,)))
+        Err(PyStopIteration::new_err((self.0.clone_ref(py),)))
     }
 }
 
 /// The awaitable of an answer that is there.
 pub(crate) fn ready(py: Python<'_>, value: Py<PyAny>) -> PyResult<Bound<'_, PyAny>> {
-    Ok(Bound::new(py, Ready(Mutex::new(Some(value))))?.into_any())
+    Ok(Bound::new(py, Ready(value))?.into_any())
 }
 
 /// What a task leaves for its loop: made into an object there.
@@ -64,9 +66,9 @@ where
 {
     let runtime = runtime::shared()?;
     let event_loop = running_loop(py)?;
-    let mailbox = Mailbox::of(py, &event_loop)?;
+    let reader = Reader::of(py, &event_loop)?;
     let awaited = event_loop.call_method0(intern!(py, "create_future"))?;
-    let promise = mailbox.promise(awaited.clone().unbind());
+    let promise = reader.get().promise(awaited.clone().unbind());
     let task = runtime.spawn(async move {
         let output = gated(future).await;
         promise.keep(Box::new(move |py| finish(py, output)));
@@ -90,63 +92,13 @@ fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     GET.import(py, "asyncio", "get_running_loop")?.call0()
 }
 
-/// The answers for one event loop.
+/// The answers for one event loop. Nothing of Python is in it: tasks hold it.
 struct Mailbox {
     letters: Mutex<Vec<(u64, Answer)>>,
-    /// The futures of the loop that wait for them. Touched under the interpreter's lock only.
-    waiting: Mutex<(u64, HashMap<u64, Py<PyAny>>)>,
     wake: UnixStream,
 }
 
-thread_local! {
-    /// The loop that asked last in this thread.
-    static LATEST: RefCell<Option<(Py<PyWeakrefReference>, Arc<Mailbox>)>> = const { RefCell::new(None) };
-}
-
 impl Mailbox {
-    fn of(py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
-        let latest = LATEST.with_borrow(|latest| {
-            let (known, mailbox) = latest.as_ref()?;
-            let known = pyo3::types::PyWeakrefMethods::upgrade(known.bind(py))?;
-            known.is(event_loop).then(|| Arc::clone(mailbox))
-        });
-        if let Some(mailbox) = latest {
-            return Ok(mailbox);
-        }
-        let mailbox = Self::find_or_open(py, event_loop)?;
-        let weak = PyWeakrefReference::new(event_loop)?.unbind();
-        LATEST.set(Some((weak, Arc::clone(&mailbox))));
-        Ok(mailbox)
-    }
-
-    fn find_or_open(py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
-        static READERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let dictionary =
-            || Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakKeyDictionary")?.call0()?.unbind());
-        let readers = READERS.get_or_try_init(py, dictionary)?.bind(py);
-        let known = readers.call_method1(intern!(py, "get"), (event_loop,))?;
-        if let Ok(reader) = known.cast::<Reader>() {
-            return Ok(Arc::clone(&reader.get().mailbox));
-        }
-        let (wake, woken) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        woken.set_nonblocking(true)?;
-        let mailbox = Arc::new(Self { letters: Mutex::default(), waiting: Mutex::default(), wake });
-        let socket = woken.as_raw_fd();
-        let reader = Bound::new(py, Reader { mailbox: Arc::clone(&mailbox), woken })?;
-        event_loop.call_method1(intern!(py, "add_reader"), (socket, &reader))?;
-        readers.set_item(event_loop, &reader)?;
-        Ok(mailbox)
-    }
-
-    fn promise(self: &Arc<Self>, awaited: Py<PyAny>) -> Promise {
-        let mut waiting = locked(&self.waiting);
-        let id = waiting.0;
-        waiting.0 += 1;
-        waiting.1.insert(id, awaited);
-        Promise { mailbox: Arc::clone(self), id, is_kept: false }
-    }
-
     fn post(&self, id: u64, answer: Answer) {
         let mut letters = locked(&self.letters);
         letters.push((id, answer));
@@ -181,11 +133,67 @@ impl Drop for Promise {
     }
 }
 
-/// What a loop calls when there are letters. The loop holds it until it is closed.
+/// What a loop calls when there are letters. The loop alone holds it, until it is closed.
 #[pyclass(module = "ratekeeper", frozen, weakref)]
 struct Reader {
     mailbox: Arc<Mailbox>,
+    /// The futures of the loop that wait. Touched under the interpreter's lock only.
+    waiting: Mutex<(u64, HashMap<u64, Py<PyAny>>)>,
     woken: UnixStream,
+}
+
+thread_local! {
+    /// The loop that asked last in this thread, and its reader.
+    static LATEST: RefCell<Option<(Py<PyWeakrefReference>, Py<PyWeakrefReference>)>> =
+        const { RefCell::new(None) };
+}
+
+impl Reader {
+    fn of<'py>(py: Python<'py>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let latest = LATEST.with_borrow(|latest| {
+            let (known, reader) = latest.as_ref()?;
+            let is_same = known.bind(py).upgrade()?.is(event_loop);
+            is_same.then(|| reader.bind(py).upgrade()?.cast_into::<Self>().ok()).flatten()
+        });
+        if let Some(reader) = latest {
+            return Ok(reader);
+        }
+        let reader = Self::find_or_open(py, event_loop)?;
+        let weak =
+            (PyWeakrefReference::new(event_loop)?.unbind(), PyWeakrefReference::new(&reader)?.unbind());
+        LATEST.set(Some(weak));
+        Ok(reader)
+    }
+
+    fn find_or_open<'py>(py: Python<'py>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        // Weak on both sides: a reader knows futures, and these know their loop.
+        static READERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let dictionary =
+            || Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakKeyDictionary")?.call0()?.unbind());
+        let readers = READERS.get_or_try_init(py, dictionary)?.bind(py);
+        let known = readers.call_method1(intern!(py, "get"), (event_loop,))?;
+        let known = known.cast::<PyWeakrefReference>().ok().and_then(PyWeakrefMethods::upgrade);
+        if let Some(Ok(reader)) = known.map(Bound::cast_into::<Self>) {
+            return Ok(reader);
+        }
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let socket = woken.as_raw_fd();
+        let mailbox = Arc::new(Mailbox { letters: Mutex::default(), wake });
+        let reader = Bound::new(py, Self { mailbox, waiting: Mutex::default(), woken })?;
+        event_loop.call_method1(intern!(py, "add_reader"), (socket, &reader))?;
+        readers.set_item(event_loop, PyWeakrefReference::new(&reader)?)?;
+        Ok(reader)
+    }
+
+    fn promise(&self, awaited: Py<PyAny>) -> Promise {
+        let mut waiting = locked(&self.waiting);
+        let id = waiting.0;
+        waiting.0 += 1;
+        waiting.1.insert(id, awaited);
+        Promise { mailbox: Arc::clone(&self.mailbox), id, is_kept: false }
+    }
 }
 
 #[pymethods]
@@ -196,13 +204,25 @@ impl Reader {
         let _ = (&self.woken).read(&mut bytes);
         let letters = std::mem::take(&mut *locked(&self.mailbox.letters));
         for (id, answer) in letters {
-            let awaited = locked(&self.mailbox.waiting).1.remove(&id);
+            let awaited = locked(&self.waiting).1.remove(&id);
             let Some(awaited) = awaited.map(|awaited| awaited.into_bound(py)) else { continue };
             if let Err(error) = hand_over(&awaited, answer) {
                 // The others still wait for theirs.
                 error.write_unraisable(py, Some(&awaited));
             }
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.waiting.try_lock() {
+            Ok(waiting) => waiting.1.values().try_for_each(|awaited| visit.call(awaited)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let forgotten = std::mem::take(&mut locked(&self.waiting).1);
+        drop(forgotten);
     }
 }
 

@@ -19,7 +19,9 @@ pub(crate) enum About {
     Service(Box<Matched>),
 }
 
-/// The answer to a check.
+/// The answer to a check. True if the request may go on.
+///
+/// It belongs to the process that asked: it can be copied, and not pickled.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Decision {
@@ -37,6 +39,7 @@ impl Decision {
 
 #[pymethods]
 impl Decision {
+    /// Whether the request may go on.
     #[getter]
     fn allowed(&self) -> bool {
         self.inner.is_allowed()
@@ -48,7 +51,7 @@ impl Decision {
         self.inner.is_over_limit()
     }
 
-    /// Who decided.
+    /// Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied.
     #[getter]
     fn origin(&self) -> &'static str {
         match self.inner.origin() {
@@ -84,7 +87,7 @@ impl Decision {
         PyTuple::new(py, verdicts.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The one that matters most.
+    /// The one that matters most: the longest wait of those that denied, else the fullest.
     #[getter]
     fn strictest(&self) -> Option<Verdict> {
         self.inner.strictest().copied().map(Verdict)
@@ -102,7 +105,7 @@ impl Decision {
         self.inner.explain()
     }
 
-    /// The header fields of a response, on a denial with those of `denial`.
+    /// The header fields of a response, names in lower case; on a denial with those of `denial`.
     #[pyo3(signature = (options = None))]
     fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
         let options = HttpOptions::or_default(options);
@@ -122,6 +125,15 @@ impl Decision {
 
     fn __bool__(&self) -> bool {
         self.inner.is_allowed()
+    }
+
+    fn __copy__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    /// It never changes, so it is its own copy.
+    fn __deepcopy__<'py>(this: PyRef<'py, Self>, _memo: &Bound<'_, PyAny>) -> PyRef<'py, Self> {
+        this
     }
 
     fn __repr__(&self) -> String {
@@ -154,16 +166,19 @@ impl Verdict {
         Quota(*self.0.quota())
     }
 
+    /// Units in a window, overrides included.
     #[getter]
     fn limit(&self) -> u32 {
         self.0.quota().limit()
     }
 
+    /// Seconds; of a calendar window, the longest.
     #[getter]
     fn window(&self) -> f64 {
         seconds_of(self.0.quota().window())
     }
 
+    /// Units left, after the charge if there was one.
     #[getter]
     fn remaining(&self) -> u32 {
         self.0.remaining()
@@ -181,6 +196,7 @@ impl Verdict {
         seconds_of_wait(self.0.retry_after())
     }
 
+    /// Units asked for.
     #[getter]
     fn cost(&self) -> u32 {
         self.0.cost()
@@ -220,6 +236,15 @@ impl Verdict {
     #[getter]
     fn receipt(&self) -> Option<(u64, u32)> {
         self.0.receipt().map(|receipt| (receipt.at, receipt.detail))
+    }
+
+    fn __copy__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    /// It never changes, so it is its own copy.
+    fn __deepcopy__<'py>(this: PyRef<'py, Self>, _memo: &Bound<'_, PyAny>) -> PyRef<'py, Self> {
+        this
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, field};
 
 use crate::arguments::{choice, duration, type_name};
@@ -17,14 +17,39 @@ pub(crate) fn fields(fields: impl Iterator<Item = Field>) -> Vec<(&'static str, 
 }
 
 /// What clients are told.
+///
+/// `standard`: RateLimit-Policy and RateLimit as draft 11 has them, as "next" has them, or None.
+/// `legacy`: "RateLimit" or "X-RateLimit" sends -Limit, -Remaining and -Reset as well;
+/// `legacy_reset`: what -Reset counts. `body`: a problem document, or
+/// `{"detail": "Rate limit exceeded. Try again later."}`.
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct HttpOptions(ratekeeper_http::HttpOptions);
+pub(crate) struct HttpOptions {
+    inner: ratekeeper_http::HttpOptions,
+    said: Said,
+}
+
+/// The words they were made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Said {
+    standard: Option<&'static str>,
+    legacy: Option<&'static str>,
+    legacy_reset: &'static str,
+    body: &'static str,
+    outage_retry_after: f64,
+}
 
 impl HttpOptions {
     pub(crate) fn or_default(options: Option<&Bound<'_, Self>>) -> ratekeeper_http::HttpOptions {
-        options.map_or_else(Default::default, |options| options.get().0)
+        options.map_or_else(Default::default, |options| options.get().inner)
     }
+}
+
+/// One of a few words, and what it stands for.
+fn word<T: Copy>(argument: &str, word: &str, choices: &[(&'static str, T)]) -> PyResult<(&'static str, T)> {
+    let paired: Vec<(&'static str, (&'static str, T))> =
+        choices.iter().map(|(name, value)| (*name, (*name, *value))).collect();
+    choice(argument, word, &paired)
 }
 
 #[pymethods]
@@ -41,35 +66,62 @@ impl HttpOptions {
         outage_retry_after: f64,
     ) -> PyResult<Self> {
         let legacies = [("RateLimit", Legacy::RateLimit), ("X-RateLimit", Legacy::XRateLimit)];
-        let legacy = legacy.map_or(Ok(Legacy::Off), |word| choice("legacy", word, &legacies))?;
+        let legacy = legacy.map(|said| word("legacy", said, &legacies)).transpose()?;
         let resets = [("delta", Reset::Delta), ("epoch", Reset::Epoch)];
-        let bodies = [("problem", Body::Problem), ("detail", Body::Detail)];
-        let options = ratekeeper_http::HttpOptions::without_fields()
-            .legacy(legacy)
-            .legacy_reset(choice("legacy_reset", legacy_reset, &resets)?)
-            .body(choice("body", body, &bodies)?)
-            .outage_retry_after(duration("outage_retry_after", outage_retry_after)?);
+        let legacy_reset = word("legacy_reset", legacy_reset, &resets)?;
+        let body = word("body", body, &[("problem", Body::Problem), ("detail", Body::Detail)])?;
         let drafts = [("11", Draft::V11), ("next", Draft::Next)];
-        Ok(Self(match standard {
-            Some(word) => options.draft(choice("standard", word, &drafts)?),
-            None => options,
-        }))
+        let standard = standard.map(|said| word("standard", said, &drafts)).transpose()?;
+        let options = ratekeeper_http::HttpOptions::without_fields()
+            .legacy(legacy.map_or(Legacy::Off, |(_, legacy)| legacy))
+            .legacy_reset(legacy_reset.1)
+            .body(body.1)
+            .outage_retry_after(duration("outage_retry_after", outage_retry_after)?);
+        let said = Said {
+            standard: standard.map(|(word, _)| word),
+            legacy: legacy.map(|(word, _)| word),
+            legacy_reset: legacy_reset.0,
+            body: body.0,
+            outage_retry_after,
+        };
+        let inner = standard.map_or(options, |(_, draft)| options.draft(draft));
+        Ok(Self { inner, said })
     }
 
+    /// The content type of the body of a denial.
     #[getter]
     fn content_type(&self) -> &'static str {
-        self.0.content_type()
+        self.inner.content_type()
     }
 
+    /// The header fields that can be sent, names in lower case.
     #[getter]
     fn field_names(&self) -> Vec<&'static str> {
-        self.0.field_names().collect()
+        self.inner.field_names().collect()
     }
 
     fn __hash__(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.0.hash(&mut hasher);
+        self.inner.hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// For `copy` and `pickle`.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let Said { standard, legacy, legacy_reset, body, outage_retry_after } = self.said;
+        let keywords = PyDict::new(py);
+        keywords.set_item("standard", standard)?;
+        keywords.set_item("legacy", legacy)?;
+        keywords.set_item("legacy_reset", legacy_reset)?;
+        keywords.set_item("body", body)?;
+        keywords.set_item("outage_retry_after", outage_retry_after)?;
+        Ok((PyTuple::empty(py), keywords))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (_, keywords) = self.__getnewargs_ex__(py)?;
+        let said = keywords.iter().map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
+        Ok(format!("HttpOptions({})", said.collect::<PyResult<Vec<_>>>()?.join(", ")))
     }
 }
 
@@ -81,7 +133,9 @@ pub(crate) struct Denial {
     status: u16,
     /// Whole seconds, rounded up; None if the request can never pass.
     retry_after: Option<u64>,
+    /// The content type of the body.
     content_type: &'static str,
+    /// The body, JSON of one kind or the other.
     body: String,
     /// content-type, cache-control, retry-after.
     headers: Vec<(&'static str, String)>,
@@ -100,6 +154,9 @@ impl Denial {
 }
 
 /// The policies that one request met, over any number of decisions.
+///
+/// Every policy is told once, in the order they were met; a later decision on the same
+/// one replaces the earlier. Threads may share one.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<ratekeeper_http::Tally>);
@@ -138,14 +195,13 @@ impl Tally {
         Ok(())
     }
 
-    /// `RateLimit-Policy`, `RateLimit` and the legacy fields, names in lower case.
+    /// RateLimit-Policy, RateLimit and the legacy fields, names in lower case.
     #[pyo3(signature = (options = None))]
     fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
         fields(self.lock().fields(&HttpOptions::or_default(options)))
     }
 
-    /// Header fields as ASGI has them, with those of this tally at the end. They replace what is
-    /// there of their names, which may be from a limiter before the last one.
+    /// Header fields as ASGI has them, with those of this tally; they replace what is there of their names.
     #[pyo3(signature = (headers, options = None))]
     fn onto<'py>(
         &self,

@@ -4,12 +4,16 @@
 //! Python's objects; it decides nothing itself. `python/ratekeeper/_native.pyi` says
 //! what every call does.
 //!
-//! - [`runtime`]: the threads behind it, and what becomes of them at a fork and at exit;
+//! - [`runtime`]: the threads behind it, and what becomes of them at a fork;
 //! - [`awaiting`]: answers for event loops;
 //! - the rest: one module for each subject.
 //!
 //! No thread of ours ever takes the interpreter's lock: what they have to say waits
 //! until a thread of Python comes for it. So none can hang or crash an interpreter that ends.
+//!
+//! What is written above classes and members is their docstring in Python, with that
+//! language's names; the stubs have the same.
+#![allow(clippy::doc_markdown, reason = "docstrings of Python")]
 
 mod arguments;
 mod awaiting;

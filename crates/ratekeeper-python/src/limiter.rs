@@ -29,6 +29,17 @@ use crate::store::{Store, refund_units, settled_word};
 type Engine = Arc<ratekeeper::Limiter<Asked>>;
 
 /// Rules in code and a store: all rules that apply are one all-or-nothing check.
+///
+/// `store`: None is a memory of its own. `instances`: how many processes share the limits,
+/// for rules with `on_outage="local"`.
+///
+/// `request` is handed to the key functions of the rules. For rules without one it is
+/// the key itself (str), or a mapping from names of rules to keys; a rule that is not
+/// in it, or has None there, does not apply.
+///
+/// `organisation`, `project` and `endpoint` say whose overrides apply; `endpoint` is the
+/// quota's name unless it is given (then `endpoint.rpm` for one quota of several).
+/// `mode` makes this call do less than the rules say: "monitor", or "off".
 #[pyclass(module = "ratekeeper", frozen)]
 pub(crate) struct Limiter {
     /// Tells decisions of this limiter from those of others.
@@ -52,8 +63,11 @@ enum Live {
 #[pyclass(module = "ratekeeper", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Outages {
+    /// Requests that passed unchecked.
     allowed: u64,
+    /// Requests that were denied unchecked.
     denied: u64,
+    /// Requests that were judged in this process's own memory.
     local: u64,
 }
 
@@ -219,16 +233,24 @@ impl Limiter {
         self.rules.iter().try_for_each(|rule| visit.call(rule))
     }
 
+    fn __repr__(&self) -> String {
+        let rules: Vec<String> = self.rules.iter().map(|rule| rule.get().shown()).collect();
+        format!("<Limiter in {}: {}>", self.store.get().kind(), rules.join("; "))
+    }
+
+    /// Where it counts.
     #[getter]
     fn store(&self, py: Python<'_>) -> Py<Store> {
         self.store.clone_ref(py)
     }
 
+    /// Its rules, in their order.
     #[getter]
     fn rules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.rules.iter().map(|rule| rule.clone_ref(py)))
     }
 
+    /// How many requests were decided without the store, in this process.
     #[getter]
     fn outages(&self, py: Python<'_>) -> PyResult<Outages> {
         Ok(self.engine(py)?.outages().into())
@@ -253,6 +275,8 @@ impl Limiter {
     }
 
     /// If whoever awaits is cancelled, the request may have been charged all the same.
+    ///
+    /// It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
     #[pyo3(signature = (request = None, *, cost = 1, organisation = None, project = None, endpoint = None,
         mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -289,6 +313,9 @@ impl Limiter {
     }
 
     /// A project on an endpoint, under the key `endpoint:organisation:project`, with its overrides.
+    ///
+    /// Fixed windows are counted where Application Kit counts them:
+    /// `ratelimit:{endpoint}:{organisation}:{project}`.
     #[pyo3(signature = (endpoint, organisation, project, *, cost = 1, mode = None))]
     fn check_project(
         &self,
@@ -302,8 +329,9 @@ impl Limiter {
         self.decide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
     }
 
-    /// The same for who only needs to know what does not simply pass: None if it does, and then
-    /// `tally` has it already.
+    /// `check_project` for who only needs to know what does not simply pass.
+    ///
+    /// None if it does (allowed, over no quota, nothing to release); `tally` has it then.
     #[pyo3(signature = (tally, endpoint, organisation, project, mode = None))]
     fn admit_project(
         &self,
@@ -322,6 +350,7 @@ impl Limiter {
         Ok(None)
     }
 
+    /// `check_project`, to be awaited.
     #[pyo3(signature = (endpoint, organisation, project, *, cost = 1, mode = None))]
     fn acheck_project<'py>(
         &self,
@@ -351,6 +380,7 @@ impl Limiter {
         block(py, self.reach, decided(self.engine(py)?, asked, Way::Peek), about_request)
     }
 
+    /// `peek`, to be awaited.
     #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None, mode = None))]
     fn apeek<'py>(
         &self,
@@ -387,6 +417,7 @@ impl Limiter {
         block(py, self.reach, decided(self.engine(py)?, asked, way), about_request)
     }
 
+    /// `reserve`, to be awaited.
     #[pyo3(signature = (request, estimate, id, hold, *, organisation = None, project = None, endpoint = None,
         mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -407,23 +438,31 @@ impl Limiter {
         awaited(py, self.reach, decided(self.engine(py)?, asked, way), about_request)
     }
 
+    /// Makes the charge of a reservation the actual amount.
+    ///
+    /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
     fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
+    /// `settle`, to be awaited.
     fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
+    /// Gives the charge of a reservation back; says the same as `settle`.
     fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, None)?, settled_word)
     }
 
+    /// `cancel`, to be awaited.
     fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, None)?, settled_word)
     }
 
     /// Waits until it is allowed, at most `patience` seconds, and as long as a leaky bucket asks.
+    /// If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so does
+    /// cancelling whoever awaits it.
     #[pyo3(signature = (request = None, patience = 60.0, *, organisation = None, project = None,
         endpoint = None, mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -443,6 +482,7 @@ impl Limiter {
         block(py, Reach::Far, decided(self.engine(py)?, asked, way), about_request)
     }
 
+    /// `until_allowed`, to be awaited.
     #[pyo3(signature = (request = None, patience = 60.0, *, organisation = None, project = None,
         endpoint = None, mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -461,12 +501,14 @@ impl Limiter {
         awaited_at_length(py, decided(self.engine(py)?, asked, way), about_request)
     }
 
-    /// Gives up to `units` (None: all) of each charge of a decision of this limiter back.
+    /// Gives up to `units` (None: all) of each charge of a decision of this limiter back, places
+    /// of concurrency too. An outage is no error: what cannot be given back comes back with time.
     #[pyo3(signature = (decision, units = None))]
     fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
         block(py, self.reach, self.refunded(py, decision, units)?, |()| ())
     }
 
+    /// `refund`, to be awaited.
     #[pyo3(signature = (decision, units = None))]
     fn arefund<'py>(
         &self,
@@ -491,6 +533,7 @@ impl Limiter {
         block(py, self.reach, self.forgotten(py, self.asked(request, terms)?)?, |count| count)
     }
 
+    /// `reset`, to be awaited.
     #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None))]
     fn areset<'py>(
         &self,

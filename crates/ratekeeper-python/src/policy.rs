@@ -27,6 +27,10 @@ use crate::runtime::{Reach, generation};
 pub(crate) use self::watch::PolicyWatch;
 
 /// The policies in force, one for each service; each is swapped whole.
+///
+/// `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
+/// Request) to a key or None. `mode`: of services that say none themselves, such as
+/// `RATE_LIMIT_MODE`; None takes what the environment says. `hash_secret`: for `hash_keys`.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Policies {
@@ -101,7 +105,7 @@ impl Policies {
         Ok(Self { inner, followed: Mutex::default(), followed_in: AtomicU64::new(generation()) })
     }
 
-    /// Puts a policy into force, or raises `PolicyError` with everything that is wrong.
+    /// Puts a policy into force, or raises PolicyError with everything that is wrong; says of which service.
     #[pyo3(signature = (document, format = "toml", *, source = "code"))]
     fn install(&self, document: &Bound<'_, PyAny>, format: &str, source: &str) -> PyResult<String> {
         let format = choice("format", format, &FORMATS)?;
@@ -115,7 +119,7 @@ impl Policies {
         Ok(service)
     }
 
-    /// A file, or a folder with a file for each service.
+    /// A file, or a folder with a file for each service. Raises PolicyError if something is wrong now.
     #[pyo3(signature = (path, *, format = None, debounce = 0.1, poll = 10.0))]
     fn watch_file(
         this: &Bound<'_, Self>,
@@ -139,7 +143,7 @@ impl Policies {
         Ok(PolicyWatch::new(following, this.clone().unbind()))
     }
 
-    /// Documents in MongoDB, one for each service, polled.
+    /// Documents in MongoDB, one for each service, polled; `copy`: a file to start from while it is away.
     #[pyo3(signature = (url, *, database = None, collection = None, services = None, interval = None,
         deadline = None, copy = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -159,6 +163,7 @@ impl Policies {
         Ok(PolicyWatch::new(following, this.clone().unbind()))
     }
 
+    /// `watch_mongodb`, to be awaited.
     #[pyo3(signature = (url, *, database = None, collection = None, services = None, interval = None,
         deadline = None, copy = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -178,7 +183,8 @@ impl Policies {
         awaited(this.py(), Reach::Far, started, move |()| PolicyWatch::new(following, policies))
     }
 
-    /// What became of the policies.
+    /// What became of the policies: for each service `service`, `in_force`, `source`, `installed`,
+    /// `refused`, `last_refusal`, `warnings`, `rules`.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.inner.status().iter().map(|service| service_status(py, service)).collect()
     }

@@ -10,7 +10,10 @@ use ratekeeper::{Algorithm, Charges, Emergency, Enforcement, Key, Name, Override
 use crate::arguments::{Id, at_least_a_second, at_least_one, seconds_of, type_name, units};
 use crate::error::Failure;
 
-/// How much in how long.
+/// How much in how long: `Quota("10/s burst 20")`, `Quota("100/60s fixed_window")`.
+///
+/// Algorithms: token_bucket (the default), fixed_window, sliding_window, sliding_log,
+/// leaky_bucket, concurrency. Calendar windows: `50000 per calendar month`.
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Quota(pub(crate) ratekeeper::Quota);
@@ -23,6 +26,9 @@ impl Quota {
     }
 
     /// A window that begins with the first request, as in Application Kit.
+    ///
+    /// Values below 1 raise ValueError: "max_requests must be at least 1" and
+    /// "expiry must be at least 1 second" (windows below a second: by text).
     #[staticmethod]
     #[pyo3(signature = (max_requests, expiry = 1.0))]
     fn fixed_window(max_requests: i64, expiry: f64) -> PyResult<Self> {
@@ -32,11 +38,13 @@ impl Quota {
         Ok(Self(quota.map_err(Failure::from)?))
     }
 
+    /// How it counts: "token_bucket", "fixed_window" and so on.
     #[getter]
     fn algorithm(&self) -> &'static str {
         self.0.algorithm().as_str()
     }
 
+    /// Units in a window.
     #[getter]
     fn limit(&self) -> u32 {
         self.0.limit()
@@ -64,6 +72,11 @@ impl Quota {
         self.0.to_string()
     }
 
+    /// For `copy` and `pickle`.
+    fn __getnewargs__(&self) -> (String,) {
+        (self.0.to_string(),)
+    }
+
     fn __repr__(&self) -> String {
         format!("Quota('{}')", self.0)
     }
@@ -82,7 +95,11 @@ pub(crate) fn quota_of(value: &Bound<'_, PyAny>) -> PyResult<ratekeeper::Quota> 
     }
 }
 
-/// One quota, one key, one cost.
+/// One quota, one key, one cost: what `Store.check` takes.
+///
+/// `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
+/// key is `endpoint:organisation:project`, with numbers for the last two, is counted where
+/// Application Kit counts it.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct Charge(Arc<Terms>);
@@ -141,21 +158,25 @@ impl Charge {
         Ok(Self(Arc::new(terms)))
     }
 
+    /// The name of the quota, which stands in keys.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name.as_str()
     }
 
+    /// How much in how long.
     #[getter]
     fn quota(&self) -> Quota {
         Quota(self.0.quota)
     }
 
+    /// Whose counter it is.
     #[getter]
     fn key(&self) -> &str {
         &self.0.key
     }
 
+    /// Units asked for.
     #[getter]
     fn cost(&self) -> u64 {
         self.0.cost

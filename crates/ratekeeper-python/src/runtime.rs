@@ -1,4 +1,4 @@
-//! The runtime behind calls that take I/O, and what becomes of it at a fork and at exit.
+//! The runtime behind calls that take I/O, and what becomes of it at a fork.
 //!
 //! Whoever blocks drives the runtime itself: then a call and its answer stay on one
 //! thread, and none has to wake another. While nobody blocks, a thread of our own, the
@@ -13,9 +13,9 @@ mod poll;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -31,19 +31,10 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 const CARETAKER_AFTER: Duration = Duration::from_millis(5);
 
 static DRIVER: Mutex<Option<(u64, &'static Driver)>> = Mutex::new(None);
-/// The thread in which the interpreter ends, once it does.
-static EXITING: OnceLock<ThreadId> = OnceLock::new();
 
-/// Asks to be told of forks and of the end.
+/// Asks to be told of forks.
 pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
-    fork::register(py)?;
-    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(at_exit, py)?,))?;
-    Ok(())
-}
-
-#[pyfunction]
-fn at_exit() {
-    let _ = EXITING.set(thread::current().id());
+    fork::register(py)
 }
 
 /// The runtime of this process.
@@ -145,25 +136,13 @@ where
     let driver = driver()?;
     let mut future = pin!(gated(future));
     loop {
-        let answer = py.detach(|| {
-            let answer =
-                driver.block_on(async { tokio::time::timeout(SIGNALS_EVERY, future.as_mut()).await });
-            stay_out_of_a_dead_interpreter();
-            answer
-        });
+        // An interpreter that has ended does not take a thread back. PyO3 lets it sleep then: it
+        // is a daemon, and nobody waits for it any more.
+        let answer = py
+            .detach(|| driver.block_on(async { tokio::time::timeout(SIGNALS_EVERY, future.as_mut()).await }));
         match answer {
             Ok(output) => return Ok(output),
             Err(_) => py.check_signals()?,
-        }
-    }
-}
-
-/// An interpreter that ends kills threads that come back to it, by means that a
-/// function in Rust does not survive. Such a thread (a daemon) has nothing left to do.
-fn stay_out_of_a_dead_interpreter() {
-    if EXITING.get().is_some_and(|ending| *ending != thread::current().id()) {
-        loop {
-            thread::park();
         }
     }
 }

@@ -23,7 +23,10 @@ use crate::runtime::{PerProcess, Reach, within};
 /// The store as the library has it.
 pub(crate) type Shared = Arc<dyn ratekeeper::Store>;
 
-/// Where counters live.
+/// Where counters live. Made by `Store.memory`, `Store.redis` or `Store.open`.
+///
+/// After a fork the child connects anew. What is in memory is copied by the fork, and
+/// counts for each process alone from then on.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Store(Backing);
@@ -99,7 +102,13 @@ impl Store {
         }))))
     }
 
-    /// Counters on Redis (6.2 or later) or Valkey.
+    /// Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
+    /// and valkey://, valkeys://, valkey+unix://, which mean the same.
+    ///
+    /// Keys are those of Application Kit where that has them, behind `prefix`. A call
+    /// that takes longer than `deadline` is an outage; a server that keeps failing is
+    /// not asked again until a probe reaches it (the breaker). A server that is down
+    /// is no error here.
     #[staticmethod]
     #[pyo3(signature = (url, *, prefix = "", deadline = 0.025, connections = 1,
         queue_max = 10_000, breaker_consecutive = 5, breaker_failure_percent = 50,
@@ -156,29 +165,33 @@ impl Store {
         Ok(Self(Backing::Redis(Box::new(Redis { builder, live }))))
     }
 
+    /// "memory" or "redis".
     #[getter]
-    fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match &self.0 {
             Backing::Memory(_) => "memory",
             Backing::Redis(_) => "redis",
         }
     }
 
+    /// The time by the clock of the store, seconds since 1970.
     #[getter]
     fn now(&self) -> PyResult<f64> {
         Ok(seconds(self.live()?.now().as_micros()))
     }
 
+    /// How it is doing, in this process.
     #[getter]
     fn health(&self) -> PyResult<Health> {
         Ok(Health(self.live()?.health()))
     }
 
-    /// Raises `StoreError` if the store cannot be asked.
+    /// Raises StoreError if the store cannot be asked.
     fn ping(&self, py: Python<'_>) -> PyResult<()> {
         block(py, self.reach(), self.pinged()?, |()| ())
     }
 
+    /// `ping`, to be awaited.
     fn aping<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.pinged()?, |()| ())
     }

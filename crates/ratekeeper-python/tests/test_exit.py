@@ -11,6 +11,7 @@ import time
 
 import pytest
 from conftest import Backend
+from servers import RedisServer
 
 PRELUDE = """
 import asyncio, os, sys, threading, time
@@ -41,29 +42,39 @@ SCRIPTS = {
         asyncio.run(main())
     """,
     "with daemons that ask": """
+        at_work = threading.Barrier(9)
         def ask():
+            limiter.check('a')
+            at_work.wait()
             while True:
                 limiter.check('a')
         for _ in range(8):
             threading.Thread(target=ask, daemon=True).start()
-        time.sleep(0.2)
+        at_work.wait()
     """,
     "with daemons that wait": """
+        at_work = threading.Barrier(5)
         waiting = Limiter(None, Rule("w", "1/1h fixed_window"))
         waiting.check('a')
+        def wait():
+            at_work.wait()
+            waiting.until_allowed('a', 7200)
         for _ in range(4):
-            threading.Thread(target=waiting.until_allowed, args=('a', 7200), daemon=True).start()
-        time.sleep(0.2)
+            threading.Thread(target=wait, daemon=True).start()
+        at_work.wait()
     """,
     "with daemons that have loops": """
+        at_work = threading.Barrier(4)
         def ask():
             async def main():
+                await limiter.acheck('a')
+                at_work.wait()
                 while True:
                     await asyncio.gather(*(limiter.acheck('a') for _ in range(50)))
             asyncio.run(main())
         for _ in range(3):
             threading.Thread(target=ask, daemon=True).start()
-        time.sleep(0.3)
+        at_work.wait()
     """,
     "asked at exit": """
         import atexit
@@ -114,6 +125,33 @@ def test_exit(redis_backend: Backend, name: str) -> None:
             [*script(name), redis_backend.server.url], capture_output=True, text=True, timeout=60
         )
         assert (result.returncode, result.stderr) == (0, "")
+
+
+# As a library that was imported first, and waits for its thread at exit.
+HOOK = """
+import atexit, os, signal, sys, threading
+asking, server = threading.Event(), int(sys.argv[2])
+def end():
+    os.kill(server, signal.SIGCONT)
+    asker.join()
+atexit.register(end)
+"""
+
+
+def test_a_hook_that_was_there_first_can_wait_for_a_thread_that_asks(own_server: RedisServer) -> None:
+    text = HOOK + PRELUDE + """
+def ask():
+    os.kill(server, signal.SIGSTOP)
+    asking.set()
+    limiter.check('a')
+limiter.check('a')
+asker = threading.Thread(target=ask, daemon=True)
+asker.start()
+asking.wait()
+"""
+    command = [sys.executable, "-c", text, own_server.url, str(own_server._process.pid)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 WAITS = {

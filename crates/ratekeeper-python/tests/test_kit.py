@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import Backend
 
-from ratekeeper import Limiter, Override, Quota, Rule, overrides
+from ratekeeper import Limiter, Override, Quota, Rule, keys, overrides
 
 ENDPOINT = "/datasets/{dataset_id}/search"
 
@@ -111,3 +111,28 @@ async def test_overrides_under_the_names_of_application_kit(backend: Backend) ->
     assert await overrides.clear_project_rate_limit_overrides(store, *project) == 1
     assert await overrides.clear_org_rate_limit_overrides(store, *organisation) == 2
     assert store.list_overrides(1, 2) == [] and store.clear_overrides(1) == 0
+
+
+def test_nobody_is_called_like_two_others_together(backend: Backend) -> None:
+    store = backend.store()
+    limiter = Limiter(store, Rule("requests", Quota.fixed_window(1, 60)))
+    callers: list[tuple[str, int | str, int | str]] = [
+        ("/e", "a:b", "c"), ("/e", "a", "b:c"), ("/e:a", "b", "c"), ("/e", "a%3Ab", "c"), ("/e:1", 2, 3), ("/e", "1:2", 3),
+    ]
+    assert all(limiter.check_project(*caller) for caller in callers)
+    assert not any(limiter.check_project(*caller) for caller in callers)
+    for number, caller in enumerate(callers, 1):
+        store.set_override(*caller, max_requests=number)
+    found = [store.get_override(*caller) for caller in callers]
+    assert [override and override.max_requests for override in found] == [1, 2, 3, 4, 5, 6]
+    names = {keys.make_rate_limit_key(*caller) for caller in callers}
+    assert len(names) == len(callers)
+    for caller in callers:
+        scope = keys.parse_override_key(keys.make_override_key(*caller))
+        assert scope == (caller[0], str(caller[1]), str(caller[2]))
+
+
+def test_ids_may_be_large_numbers(backend: Backend) -> None:
+    store = backend.store()
+    limiter = Limiter(store, Rule("requests", Quota.fixed_window(1, 60)))
+    assert limiter.check_project("/e", 1, 2**80) and not limiter.check_project("/e", 1, str(2**80))

@@ -7,12 +7,13 @@ import concurrent.futures
 import gc
 import os
 import threading
+import weakref
 from typing import Any
 
 import pytest
 import uvloop
 from conftest import Backend
-from servers import RedisServer
+from servers import RedisServer, wait_for
 
 from ratekeeper import Limiter, Rule, Store, StoreError
 
@@ -206,3 +207,36 @@ def test_loops_that_come_and_go_leave_nothing_behind(remote: Backend) -> None:
     for make_loop in LOOPS * 20:
         run(make_loop, ask())
     assert open_files() <= before + 2
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_loops_with_checks_under_way_leave_nothing_behind(own_server: RedisServer, make_loop: Any) -> None:
+    limiter = Limiter(Store.redis(own_server.url, deadline=20), Rule("r", "100000/1h fixed_window"))
+    assert limiter.check("a").allowed
+    loops: list[weakref.ref[Any]] = []
+
+    async def give_up() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(limiter.acheck("a"), 0.001)
+
+    def alive() -> int:
+        gc.collect()
+        return sum(loop() is not None for loop in loops)
+
+    before = len(os.listdir("/proc/self/fd"))
+    own_server.pause()
+    for _ in range(20):
+        run(make_loop, give_up())
+    own_server.resume()
+    assert alive() == 0
+    # Those under way let go of their sockets when they are answered.
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)
+
+
+async def test_answers_can_be_awaited_again(backend: Backend) -> None:
+    limiter = Limiter(backend.store(), Rule("r", "5/1h fixed_window"))
+    asked = limiter.acheck("a")
+    first = await asked
+    assert first.allowed and await asked is first
+    assert limiter.peek("a").verdicts[0].remaining == 4, "asked once"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.resources
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,8 @@ STUB = ast.parse((importlib.resources.files("ratekeeper") / "_native.pyi").read_
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
 EXCEPTIONS = {"RatekeeperError", "StoreError", "PolicyError"}
-# What Python gives every class.
-EVERYWHERE = set(dir(object)) | {"__module__", "__getstate__"}
+# What Python gives every class, some of it when it is first pickled.
+EVERYWHERE = set(dir(object)) | {"__module__", "__getstate__", "__slotnames__"}
 COMPARED = {"__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__str__", "__repr__", "__init__"}
 
 
@@ -41,7 +43,10 @@ def test_the_module_has_what_the_stub_says_and_no_more() -> None:
 
 
 def test_the_package_offers_all_of_it() -> None:
-    assert set(CLASSES) | set(FUNCTIONS) | {"RateLimitResult", "EXPOSE_HEADERS", "__version__"} == set(ratekeeper.__all__)
+    said = set(CLASSES) | set(FUNCTIONS) | {"RateLimitResult", "EXPOSE_HEADERS", "__version__"}
+    assert all(hasattr(ratekeeper, name) for name in said)
+    # What web frameworks have under this name is not to be hidden by `import *`.
+    assert said - {"Request"} == set(ratekeeper.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(set(CLASSES) - EXCEPTIONS))
@@ -75,3 +80,37 @@ def test_every_awaited_form_takes_what_the_plain_one_takes(class_name: str) -> N
     for name, node in members.items():
         if f"a{name}" in members:
             assert parameters(node) == parameters(members[f"a{name}"]), name
+
+
+def documented() -> Iterator[tuple[str, Any, str | None]]:
+    """Everything public: its name, itself, and what the stub says about it, if anything."""
+    for name, node in (CLASSES | FUNCTIONS).items():
+        yield name, getattr(_native, name), ast.get_docstring(node)
+    for class_name, node in CLASSES.items():
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and not member.name.startswith("__"):
+                found = inspect.getattr_static(getattr(_native, class_name), member.name)
+                yield f"{class_name}.{member.name}", found, ast.get_docstring(member)
+
+
+DOCUMENTED = list(documented())
+
+
+@pytest.mark.parametrize(("name", "found", "said"), DOCUMENTED, ids=[name for name, _, _ in DOCUMENTED])
+def test_everything_has_a_docstring_and_the_stub_says_the_same(name: str, found: Any, said: str | None) -> None:
+    text = inspect.getdoc(found.__func__ if isinstance(found, staticmethod) else found) or ""
+    assert text.strip(), "a docstring"
+    if said is not None:
+        assert text.split() == said.split()
+
+
+MODULES = ["ratekeeper", "ratekeeper.keys", "ratekeeper.overrides"]
+
+
+@pytest.mark.parametrize("module_name", MODULES)
+def test_what_is_in_python_has_docstrings_too(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+    assert module.__doc__
+    for name in module.__all__:
+        found = getattr(module, name)
+        assert not callable(found) or inspect.getdoc(found), name

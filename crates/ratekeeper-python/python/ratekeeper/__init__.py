@@ -32,7 +32,7 @@ from ._native import (
     PolicyWatch,
     Quota,
     RatekeeperError,
-    Request,
+    Request as Request,
     Rule,
     ServiceLimiter,
     Store,
@@ -45,6 +45,7 @@ from ._native import (
 )
 from ._result import RateLimitResult
 
+# Without `Request`: `import *` would hide the framework's.
 __all__ = [
     "EXPOSE_HEADERS",
     "Charge",
@@ -64,7 +65,6 @@ __all__ = [
     "Quota",
     "RateLimitResult",
     "RatekeeperError",
-    "Request",
     "Rule",
     "ServiceLimiter",
     "Store",

@@ -94,6 +94,7 @@ class Quota:
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]: ...
 
 @final
 class Rule:
@@ -130,7 +131,12 @@ class Rule:
 
 @final
 class Charge:
-    """One quota, one key, one cost: what `Store.check` takes."""
+    """One quota, one key, one cost: what `Store.check` takes.
+
+    `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
+    key is `endpoint:organisation:project`, with numbers for the last two, is counted where
+    Application Kit counts it.
+    """
 
     def __new__(
         cls,
@@ -145,12 +151,7 @@ class Charge:
         endpoint: str | None = None,
         organisation: str | int | None = None,
         project: str | int | None = None,
-    ) -> Charge:
-        """`endpoint`, `organisation` and `project` say whose overrides apply.
-
-        A fixed window whose key is `endpoint:organisation:project`, with numbers for
-        the last two, is counted where Application Kit counts it.
-        """
+    ) -> Charge: ...
 
     @property
     def name(self) -> str: ...
@@ -217,9 +218,15 @@ class Verdict:
     def receipt(self) -> tuple[int, int] | None:
         """Proof of the charge; opaque."""
 
+    def __copy__(self) -> Verdict: ...
+    def __deepcopy__(self, _memo: Any) -> Verdict: ...
+
 @final
 class Decision:
-    """The answer to a check. True if the request may go on."""
+    """The answer to a check. True if the request may go on.
+
+    It belongs to the process that asked: it can be copied, and not pickled.
+    """
 
     @property
     def allowed(self) -> bool: ...
@@ -265,6 +272,8 @@ class Decision:
         """What to answer if it was denied."""
 
     def __bool__(self) -> bool: ...
+    def __copy__(self) -> Decision: ...
+    def __deepcopy__(self, _memo: Any) -> Decision: ...
 
 @final
 class Denial:
@@ -311,6 +320,7 @@ class HttpOptions:
     def field_names(self) -> list[str]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 @final
 class Tally:
@@ -571,6 +581,9 @@ class Outages:
 class Limiter:
     """Rules in code and a store: all rules that apply are one all-or-nothing check.
 
+    `store`: None is a memory of its own. `instances`: how many processes share the limits,
+    for rules with `on_outage="local"`.
+
     `request` is handed to the key functions of the rules. For rules without one it is
     the key itself (str), or a mapping from names of rules to keys; a rule that is not
     in it, or has None there, does not apply.
@@ -580,10 +593,7 @@ class Limiter:
     `mode` makes this call do less than the rules say: "monitor", or "off".
     """
 
-    def __new__(cls, store: Store | None, rules: Rule | Iterable[Rule], *, instances: int = 1) -> Limiter:
-        """`store`: None is a memory of its own. `instances`: how many processes share the limits,
-        for rules with `on_outage="local"`."""
-
+    def __new__(cls, store: Store | None, rules: Rule | Iterable[Rule], *, instances: int = 1) -> Limiter: ...
     @property
     def store(self) -> Store: ...
     @property
@@ -734,8 +744,8 @@ class Limiter:
         mode: _Mode | None = None,
     ) -> Awaitable[Decision]: ...
     def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision of this limiter back.
-        An outage is no error: what cannot be given back comes back with time."""
+        """Gives up to `units` (None: all) of each charge of a decision of this limiter back, places
+        of concurrency too. An outage is no error: what cannot be given back comes back with time."""
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
     def reset(
         self,

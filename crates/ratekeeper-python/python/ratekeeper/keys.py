@@ -4,7 +4,8 @@
     ratelimit_override:{endpoint}:{organisation}:{project}
     ratelimit_org_override:{endpoint}:{organisation}
 
-Endpoints may hold colons, so names are read from the right. What the frameworks'
+Endpoints may hold colons, so names are read from the right; in organisations and projects
+that are no numbers, a colon is written as `%3A`, and `%` as `%25`. What the frameworks'
 limiters return from `make_key` and its siblings has this form.
 """
 
@@ -41,17 +42,17 @@ class OverrideScope(NamedTuple):
 
 def make_rate_limit_key(endpoint: str, organization_id: int | str, project_id: int | str) -> str:
     """The counter of a project on an endpoint."""
-    return f"{_COUNTER}{endpoint}:{organization_id}:{project_id}"
+    return f"{_COUNTER}{endpoint}:{_part(organization_id)}:{_part(project_id)}"
 
 
 def make_override_key(endpoint: str, organization_id: int | str, project_id: int | str) -> str:
     """The override of a project on an endpoint."""
-    return f"{_OVERRIDE}{endpoint}:{organization_id}:{project_id}"
+    return f"{_OVERRIDE}{endpoint}:{_part(organization_id)}:{_part(project_id)}"
 
 
 def make_org_override_key(endpoint: str, organization_id: int | str) -> str:
     """The override of an organisation on an endpoint."""
-    return f"{_ORG_OVERRIDE}{endpoint}:{organization_id}"
+    return f"{_ORG_OVERRIDE}{endpoint}:{_part(organization_id)}"
 
 
 def make_path_rate_limit_key(path: str) -> str:
@@ -76,19 +77,30 @@ def _parts(key: str, prefix: str, count: int) -> list[str]:
     if not key.startswith(prefix) or len(parts) != count or not all(parts):
         wanted = ":".join(["{endpoint}", "{organisation}", "{project}"][:count])
         raise ValueError(f"override key: got {key!r}; expected {prefix}{wanted}")
-    return parts
+    endpoint, *owner = parts
+    return [endpoint, *(part.replace("%3A", ":").replace("%25", "%") for part in owner)]
+
+
+def _part(name: int | str) -> str:
+    # Nobody is called like two others together.
+    return str(name).replace("%", "%25").replace(":", "%3A")
 
 
 def counter_subject(key: str) -> str:
     """The key of a counter as the engine takes it, which knows what is a counter."""
+    if not isinstance(key, str):
+        raise TypeError(f"make_key: expected str or None, got {type(key).__name__}")
     return bounded(key.removeprefix(_COUNTER))
 
 
 def bounded(key: str, bytes_max: int = _KEY_BYTES_MAX) -> str:
-    """A key of any text. What is too long, as a path may be, is hashed."""
-    if key.isascii() and len(key) <= bytes_max:
+    """A key of any text. What is too long, as a path may be, is hashed, and so is what is empty.
+
+    An empty key is one like others: whoever sends an empty field shares a limit with all who do.
+    """
+    if key.isascii() and 0 < len(key) <= bytes_max:
         return key
     encoded = key.encode("utf-8", "backslashreplace")
-    if len(encoded) <= bytes_max:
+    if 0 < len(encoded) <= bytes_max:
         return encoded.decode()
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"

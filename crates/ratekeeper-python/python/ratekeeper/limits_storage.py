@@ -52,10 +52,15 @@ _DEADLINE = 1.0
 
 @functools.lru_cache(maxsize=1_024)
 def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
-    return Quota(f"{limit}/{expiry}s {algorithm}")
+    if expiry > _YEAR:
+        raise ValueError(f"expiry: got {expiry} seconds; expected at most {_YEAR}, which is a year")
+    # Nobody counts as far as the highest limit, so a higher one is the same.
+    return Quota(f"{min(limit, _ENDLESS)}/{expiry}s {algorithm}")
 
 
 def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
+    if amount < 0:
+        raise ValueError(f"amount: got {amount}; expected 0 or more, counters here do not go back")
     return Charge(_FIXED, _quota("fixed_window", _ENDLESS, expiry), bounded(key), cost=amount)
 
 
@@ -189,10 +194,10 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
             self._store.reset(charge)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        return self._store.check(_moving(key, limit, expiry, amount)).allowed
+        return amount <= limit and self._store.check(_moving(key, limit, expiry, amount)).allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        used = _used(self._store.peek(_moving(key, limit, expiry)))
+        used = _used(self._store.peek(_moving(key, limit, expiry))) if limit else 0
         if used == 0:
             return time.time(), 0
         # As many as would need the oldest entry's place: they can pass when its time is over.
@@ -200,7 +205,7 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
         return time.time() + oldest.retry_after - expiry, used
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        return self._store.check(_sliding(key, limit, expiry, amount)).allowed
+        return amount <= limit and self._store.check(_sliding(key, limit, expiry, amount)).allowed
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         return _windows(self._store.peek(_sliding(key, _ENDLESS, expiry)), expiry)
@@ -247,17 +252,17 @@ class AsyncRatekeeperStorage(
             await self._store.areset(charge)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        return (await self._store.acheck(_moving(key, limit, expiry, amount))).allowed
+        return amount <= limit and (await self._store.acheck(_moving(key, limit, expiry, amount))).allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        used = _used(await self._store.apeek(_moving(key, limit, expiry)))
+        used = _used(await self._store.apeek(_moving(key, limit, expiry))) if limit else 0
         if used == 0:
             return time.time(), 0
         oldest = await self._store.apeek(_moving(key, limit, expiry, limit - used + 1))
         return time.time() + oldest.retry_after - expiry, used
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        return (await self._store.acheck(_sliding(key, limit, expiry, amount))).allowed
+        return amount <= limit and (await self._store.acheck(_sliding(key, limit, expiry, amount))).allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         return _windows(await self._store.apeek(_sliding(key, _ENDLESS, expiry)), expiry)

@@ -14,6 +14,17 @@ use crate::error::Failure;
 use crate::quota::{Quota, quota_of};
 
 /// Whose quota it is, how much, and what happens when the store is away.
+///
+/// `quotas`: a text, a `Quota`, tiers `{"rps": 20, "rpm": 1000}` (fixed windows, as in
+/// the SDK's documents) or `"{rps=20, rpm=1000}"`, or a mapping from names to texts or quotas.
+///
+/// `key`: from a request to the key it counts under; None means that the rule does not
+/// apply. Without a function, whoever asks says the key. `everyone=True` counts all
+/// requests together.
+///
+/// `mode`: "monitor" counts and tells, never denies. `on_outage`: what an outage of the
+/// store means: "allow", "deny", or "local", this process's share in its own memory.
+/// `per_request`: one unit, whatever a check costs.
 #[pyclass(module = "ratekeeper", frozen)]
 pub(crate) struct Rule {
     pub(super) name: String,
@@ -71,6 +82,7 @@ impl Rule {
         Ok(rule)
     }
 
+    /// Its name, which stands in keys and before those of its quotas.
     #[getter]
     fn name(&self) -> &str {
         &self.name
@@ -92,12 +104,16 @@ impl Rule {
     }
 
     fn __repr__(&self) -> String {
-        let quotas: Vec<String> = self.quotas.iter().map(|(_, quota)| quota.to_string()).collect();
-        format!("<Rule {}: {}>", self.name, quotas.join(", "))
+        format!("<Rule {}>", self.shown())
     }
 }
 
 impl Rule {
+    pub(super) fn shown(&self) -> String {
+        let quotas: Vec<String> = self.quotas.iter().map(|(_, quota)| quota.to_string()).collect();
+        format!("{}: {}", self.name, quotas.join(", "))
+    }
+
     fn named(&self) -> Result<Vec<(Name, ratekeeper::Quota)>, ratekeeper::InvalidInput> {
         let name = Name::new(&self.name)?;
         let named = self.quotas.iter().map(|(label, quota)| {

@@ -71,26 +71,31 @@ impl PolicyLimiter {
         Ok(Self { store: store.unbind(), policies: policies.unbind(), reach, live })
     }
 
+    /// Where it counts.
     #[getter]
     fn store(&self, py: Python<'_>) -> Py<Store> {
         self.store.clone_ref(py)
     }
 
+    /// The policies in force.
     #[getter]
     fn policies(&self, py: Python<'_>) -> Py<Policies> {
         self.policies.clone_ref(py)
     }
 
+    /// How many requests were decided without the store, in this process.
     #[getter]
     fn outages(&self, py: Python<'_>) -> PyResult<Outages> {
         Ok(self.live(py)?.outages().into())
     }
 
+    /// The limits of one service, also of one that has no policy yet.
     fn service(&self, py: Python<'_>, name: &str) -> PyResult<ServiceLimiter> {
         self.of_service(py, &self.live(py)?, name)
     }
 
     /// For a key that the program made itself: the entry for it in `custom`, else the general limit.
+    /// A service without a policy is not limited.
     #[pyo3(signature = (service, key, *, cost = 1))]
     fn check(&self, py: Python<'_>, service: &str, key: String, cost: i64) -> PyResult<Decision> {
         let asked = Asked::new(None, Some(key), cost)?;
@@ -100,6 +105,7 @@ impl PolicyLimiter {
         }
     }
 
+    /// `check`, to be awaited.
     #[pyo3(signature = (service, key, *, cost = 1))]
     fn acheck<'py>(
         &self,

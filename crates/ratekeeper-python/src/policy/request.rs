@@ -12,6 +12,11 @@ use crate::arguments::type_name;
 use crate::error::Failure;
 
 /// What policies can see of a request.
+///
+/// `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread).
+/// `peer`: the address at the other end of the connection. `identity`: claims such as
+/// org, project, user, plan. `context` is what key functions are called with; the
+/// Request itself, if there is none.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -73,21 +78,25 @@ impl Request {
         visit.call(&self.context)
     }
 
+    /// GET, POST and so on.
     #[getter]
     fn method(&self) -> &str {
         Facts::method(&self.facts).unwrap_or_default()
     }
 
+    /// The path, without the query.
     #[getter]
     fn path(&self) -> &str {
         Facts::path(&self.facts).unwrap_or_default()
     }
 
+    /// The template of the route that takes it, if it is known.
     #[getter]
     fn route(&self) -> Option<&str> {
         Facts::route(&self.facts)
     }
 
+    /// What key functions are called with; None: this object.
     #[getter]
     fn context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.context.as_ref().map(|context| context.clone_ref(py))
@@ -100,10 +109,12 @@ impl Request {
         Some(value.iter().map(|byte| char::from(*byte)).collect())
     }
 
+    /// The first value of a parameter in the query.
     fn query(&self, name: &str) -> Option<String> {
         self.facts.query(name).map(std::borrow::Cow::into_owned)
     }
 
+    /// What is known of the caller under this name.
     fn claim(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
         let value = Facts::claim(&self.facts, name).map(|value| match value {
             Scalar::Text(text) => text.into_py_any(py),

@@ -50,9 +50,13 @@ impl Asked {
 #[pyclass(module = "ratekeeper", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Needs {
+    /// The JSON in the body.
     body: bool,
+    /// The template of the route.
     route: bool,
+    /// The address of the client.
     client: bool,
+    /// Who is calling: claims.
     identity: bool,
 }
 
@@ -63,6 +67,9 @@ impl From<ratekeeper::policy::Needs> for Needs {
 }
 
 /// The limits of one service. Every call sees one policy, whole.
+///
+/// `request`: None where only the key is known. `key`: for rules with `caller_key`.
+/// `cost`: for rules that do not say themselves what a request costs.
 #[pyclass(module = "ratekeeper", frozen)]
 pub(crate) struct ServiceLimiter {
     pub(super) name: String,
@@ -171,20 +178,24 @@ fn about((inner, matched): (ratekeeper::Decision, Matched)) -> Decision {
 
 #[pymethods]
 impl ServiceLimiter {
+    /// The name of the service.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
+    /// What must be known of requests, by the policy in force.
     #[getter]
     fn needs(&self, py: Python<'_>) -> PyResult<Needs> {
         Ok(self.live(py)?.needs().into())
     }
 
+    /// The same for one request: what its rules need, and no more.
     fn needs_of(&self, request: &Bound<'_, Request>) -> PyResult<Needs> {
         Ok(self.live(request.py())?.needs_of(&request.get().facts).into())
     }
 
+    /// Judges a request by all rules that apply, and charges it.
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
     fn check(
         &self,
@@ -196,6 +207,7 @@ impl ServiceLimiter {
         self.decide(py, &Asked::new(request, key, cost)?)
     }
 
+    /// `check`, to be awaited. If whoever awaits is cancelled, the request may have been charged.
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
     fn acheck<'py>(
         &self,
@@ -207,6 +219,7 @@ impl ServiceLimiter {
         self.adecide(py, &Asked::new(request, key, cost)?)
     }
 
+    /// The decision if it takes no I/O, else None, and nothing has happened.
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
     fn try_check(
         &self,
@@ -221,6 +234,7 @@ impl ServiceLimiter {
         }
     }
 
+    /// What a request would meet; nothing changes.
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
     fn peek(
         &self,
@@ -233,6 +247,7 @@ impl ServiceLimiter {
         block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
+    /// `peek`, to be awaited.
     #[pyo3(signature = (request = None, *, key = None, cost = 1))]
     fn apeek<'py>(
         &self,
@@ -245,6 +260,7 @@ impl ServiceLimiter {
         awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
+    /// Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once.
     #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
     fn reserve(
         &self,
@@ -259,6 +275,7 @@ impl ServiceLimiter {
         block(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
+    /// `reserve`, to be awaited.
     #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn areserve<'py>(
@@ -274,22 +291,29 @@ impl ServiceLimiter {
         awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
+    /// Makes the charge of a reservation the actual amount.
+    ///
+    /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
     fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
+    /// `settle`, to be awaited.
     fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
+    /// Gives the charge of a reservation back; says the same as `settle`.
     fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, None)?, settled_word)
     }
 
+    /// `cancel`, to be awaited.
     fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, None)?, settled_word)
     }
 
+    /// Waits until it is allowed, at most `patience` seconds; if that would not suffice, the denial comes at once.
     #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
     fn until_allowed(
         &self,
@@ -304,6 +328,7 @@ impl ServiceLimiter {
         block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about)
     }
 
+    /// `until_allowed`, to be awaited.
     #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
     fn auntil_allowed<'py>(
         &self,
@@ -317,11 +342,13 @@ impl ServiceLimiter {
         awaited_at_length(py, decided(self.matched(py, &asked)?, way), about)
     }
 
+    /// Gives up to `units` (None: all) of each charge of a decision back. An outage is no error.
     #[pyo3(signature = (decision, units = None))]
     fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
         block(py, self.reach, self.refunded(decision, units)?, |()| ())
     }
 
+    /// `refund`, to be awaited.
     #[pyo3(signature = (decision, units = None))]
     fn arefund<'py>(
         &self,
@@ -332,15 +359,17 @@ impl ServiceLimiter {
         awaited(py, self.reach, self.refunded(decision, units)?, |()| ())
     }
 
-    /// Gives the places back that a request held: call it when the response is sent.
+    /// Gives the places back that a request held (`Decision.holds`): call it when the response is sent.
     fn release(&self, py: Python<'_>, decision: &Bound<'_, Decision>) -> PyResult<()> {
         block(py, self.reach, self.released(decision)?, |()| ())
     }
 
+    /// `release`, to be awaited.
     fn arelease<'py>(&self, py: Python<'py>, decision: &Bound<'_, Decision>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.released(decision)?, |()| ())
     }
 
+    /// Forgets the counters of a request; says how many there were.
     #[pyo3(signature = (request = None, *, key = None))]
     fn reset(
         &self,
@@ -352,6 +381,7 @@ impl ServiceLimiter {
         block(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
     }
 
+    /// `reset`, to be awaited.
     #[pyo3(signature = (request = None, *, key = None))]
     fn areset<'py>(
         &self,

@@ -16,7 +16,9 @@ use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 use crate::runtime::{self, Own, Reach};
 
-/// A source of policies that is being followed.
+/// A source of policies that is being followed, until `stop`, or as long as the policies are used.
+/// What is in force stays in force. After a fork the child follows it anew with its
+/// first call that uses the policies.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct PolicyWatch {
@@ -38,15 +40,17 @@ impl PolicyWatch {
 
 #[pymethods]
 impl PolicyWatch {
-    /// Looks now; what is in force stays if something is wrong.
+    /// Looks now. Raises PolicyError if something cannot be read or is wrong; what is in force stays.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         block(py, Reach::Far, self.refreshed()?, |()| ())
     }
 
+    /// `refresh`, to be awaited.
     fn arefresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, Reach::Far, self.refreshed()?, |()| ())
     }
 
+    /// Ends it; what is in force stays in force.
     fn stop(&self, py: Python<'_>) {
         // It waits for a thread that may be reading.
         py.detach(|| self.following.stop());

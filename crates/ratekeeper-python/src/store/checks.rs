@@ -20,6 +20,7 @@ impl Store {
         block(py, self.reach(), self.decided(charges, Way::Check)?, about_charges)
     }
 
+    /// `check`, to be awaited.
     fn acheck<'py>(&self, py: Python<'py>, charges: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.decided(charges, Way::Check)?, about_charges)
     }
@@ -29,6 +30,7 @@ impl Store {
         block(py, self.reach(), self.decided(charges, Way::Peek)?, about_charges)
     }
 
+    /// `peek`, to be awaited.
     fn apeek<'py>(&self, py: Python<'py>, charges: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.decided(charges, Way::Peek)?, about_charges)
     }
@@ -40,6 +42,7 @@ impl Store {
         block(py, self.reach(), self.decided(charges, way)?, about_charges)
     }
 
+    /// `once`, to be awaited.
     #[pyo3(signature = (charges, id, keep = 600.0))]
     fn aonce<'py>(
         &self,
@@ -64,6 +67,7 @@ impl Store {
         block(py, self.reach(), self.decided(charges, way)?, about_charges)
     }
 
+    /// `reserve`, to be awaited.
     fn areserve<'py>(
         &self,
         py: Python<'py>,
@@ -80,14 +84,17 @@ impl Store {
         block(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
     }
 
+    /// `settle`, to be awaited.
     fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
     }
 
+    /// Gives the charge of a reservation back; says the same as `settle`.
     fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
         block(py, self.reach(), self.settled(id, None)?, settled_word)
     }
 
+    /// `cancel`, to be awaited.
     fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.settled(id, None)?, settled_word)
     }
@@ -98,6 +105,7 @@ impl Store {
         block(py, self.reach(), self.refunded(decision, units)?, |()| ())
     }
 
+    /// `refund`, to be awaited.
     #[pyo3(signature = (decision, units = None))]
     fn arefund<'py>(
         &self,
@@ -113,6 +121,7 @@ impl Store {
         block(py, self.reach(), self.forgotten(charge)?, |was_there| was_there)
     }
 
+    /// `reset`, to be awaited.
     fn areset<'py>(&self, py: Python<'py>, charge: &Bound<'_, Charge>) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.forgotten(charge)?, |was_there| was_there)
     }

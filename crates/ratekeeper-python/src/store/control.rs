@@ -11,10 +11,9 @@ use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, sec
 use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 
-/// The mode in `RATE_LIMIT_MODE`, if it says one.
-///
-/// Asked of `os.environ`, which a program may change at any time; the environment of
-/// the process itself is not safe to read while others write it.
+// Asked of `os.environ`, which a program may change at any time; the environment of
+// the process itself is not safe to read while others write it.
+/// The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else.
 #[pyfunction]
 pub(crate) fn mode_from_environment(py: Python<'_>) -> PyResult<Option<&'static str>> {
     let variable = ratekeeper::MODE_VARIABLE;
@@ -26,23 +25,26 @@ pub(crate) fn mode_from_environment(py: Python<'_>) -> PyResult<Option<&'static 
     Ok(Some(parsed.map_err(wrong)?.as_str()))
 }
 
-/// What an operator has set.
+/// What an operator has set for a rule, a service (`service/*`) or all rules (`*`).
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Switch(ratekeeper::Switch);
 
 #[pymethods]
 impl Switch {
+    /// The mode that is in force instead; None: as configured.
     #[getter]
     fn mode(&self) -> Option<&'static str> {
         self.0.mode.map(Mode::as_str)
     }
 
+    /// The share of keys that limits are enforced for; None: all.
     #[getter]
     fn enforce_percent(&self) -> Option<u8> {
         self.0.enforce_percent
     }
 
+    /// "lift" lets everything pass, "block" nothing.
     #[getter]
     fn emergency(&self) -> &'static str {
         match self.0.emergency {
@@ -52,6 +54,7 @@ impl Switch {
         }
     }
 
+    /// When it ends, seconds since 1970; None: when it is cleared.
     #[getter]
     fn until(&self) -> Option<f64> {
         self.0.until.map(|until| seconds_since(until.as_micros()))
@@ -102,7 +105,8 @@ impl Store {
 
 #[pymethods]
 impl Store {
-    /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a block.
+    /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a
+    /// block; for `seconds`, or until it is cleared.
     #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
         seconds = None))]
     fn set_switch(
@@ -118,6 +122,7 @@ impl Store {
         block(py, self.reach(), thrown, |()| ())
     }
 
+    /// `set_switch`, to be awaited.
     #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
         seconds = None))]
     fn aset_switch<'py>(
@@ -139,6 +144,7 @@ impl Store {
         block(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
     }
 
+    /// `clear_switch`, to be awaited.
     #[pyo3(signature = (rule = "*"))]
     fn aclear_switch<'py>(&self, py: Python<'py>, rule: &str) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)

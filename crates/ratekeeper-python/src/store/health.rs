@@ -5,13 +5,14 @@ use ratekeeper::{BreakerState, Timestamp};
 
 use crate::arguments::duration;
 
-/// How a store is doing.
+/// How a store is doing; counts are since it was made (in this process).
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Health(pub(super) ratekeeper::Health);
 
 #[pymethods]
 impl Health {
+    /// "open" while the server is not asked because it kept failing, "half_open" while it is tried.
     #[getter]
     fn breaker(&self) -> &'static str {
         match self.0.breaker {
@@ -21,31 +22,37 @@ impl Health {
         }
     }
 
+    /// How often the breaker has opened.
     #[getter]
     fn breaker_opened(&self) -> u64 {
         self.0.breaker_opened
     }
 
+    /// Calls that were not answered within the deadline.
     #[getter]
     fn timeouts(&self) -> u64 {
         self.0.timeouts
     }
 
+    /// Checks that failed for any reason, those that the breaker refused included.
     #[getter]
     fn failures(&self) -> u64 {
         self.0.failures
     }
 
+    /// Calls to the server ...
     #[getter]
     fn batches(&self) -> u64 {
         self.0.batches
     }
 
+    /// ... and how many checks travelled in them.
     #[getter]
     fn batched(&self) -> u64 {
         self.0.batched
     }
 
+    /// Checks that wait for a connection now.
     #[getter]
     fn waiting(&self) -> usize {
         self.0.waiting
@@ -70,15 +77,18 @@ impl ManualClock {
         Ok(Self(ratekeeper::ManualClock::starting_at(Timestamp::from_micros(0).after(since))))
     }
 
+    /// Moves it on.
     fn advance(&self, seconds: f64) -> PyResult<()> {
         self.0.advance(duration("seconds", seconds)?);
         Ok(())
     }
 
+    /// Sets it to microseconds since 1970.
     fn set_micros(&self, micros: u64) {
         self.0.set(Timestamp::from_micros(micros));
     }
 
+    /// Microseconds since 1970.
     #[getter]
     fn micros(&self) -> u64 {
         ratekeeper::Clock::now(&self.0).as_micros()

@@ -18,6 +18,7 @@ pub(crate) struct Override(ratekeeper::Override);
 
 #[pymethods]
 impl Override {
+    /// Units in a window.
     #[getter]
     fn max_requests(&self) -> u64 {
         self.0.limit
@@ -29,6 +30,7 @@ impl Override {
         self.0.window.map(|window| window.as_secs() + u64::from(window.subsec_nanos() > 0))
     }
 
+    /// The window in seconds; None: the quota's own.
     #[getter]
     fn window(&self) -> Option<f64> {
         self.0.window.map(seconds_of)
@@ -40,11 +42,13 @@ impl Override {
         self.0.expires_at.map(|end| seconds(end.as_micros()))
     }
 
+    /// Why it is there, if somebody has said it.
     #[getter]
     fn reason(&self) -> &str {
         &self.0.reason
     }
 
+    /// Who set it, if somebody has said it.
     #[getter]
     fn author(&self) -> &str {
         &self.0.author
@@ -164,7 +168,10 @@ impl Store {
 
 #[pymethods]
 impl Store {
-    /// Sets or replaces an override.
+    /// Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
+    ///
+    /// Values below 1 raise ValueError: "max_requests must be at least 1",
+    /// "expiry must be at least 1 second", "override_ttl must be at least 1 second".
     #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
         reason = "", author = ""))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -184,6 +191,7 @@ impl Store {
         block(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
     }
 
+    /// `set_override`, to be awaited.
     #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
         reason = "", author = ""))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -203,6 +211,7 @@ impl Store {
         awaited(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
     }
 
+    /// The override of a project, or without one of the organisation itself; None if there is none.
     #[pyo3(signature = (endpoint, organisation, project = None))]
     fn get_override(
         &self,
@@ -215,6 +224,7 @@ impl Store {
         block(py, self.reach(), found, |found| found.map(Override))
     }
 
+    /// `get_override`, to be awaited.
     #[pyo3(signature = (endpoint, organisation, project = None))]
     fn aget_override<'py>(
         &self,
@@ -240,6 +250,7 @@ impl Store {
         block(py, self.reach(), deleted, |was_there| was_there)
     }
 
+    /// `delete_override`, to be awaited.
     #[pyo3(signature = (endpoint, organisation, project = None))]
     fn adelete_override<'py>(
         &self,
@@ -263,6 +274,7 @@ impl Store {
         block(py, self.reach(), self.all_of(organisation, project)?, listed)
     }
 
+    /// `list_overrides`, to be awaited.
     #[pyo3(signature = (organisation, project = None))]
     fn alist_overrides<'py>(
         &self,
@@ -279,6 +291,7 @@ impl Store {
         block(py, self.reach(), self.cleared(organisation, project)?, |count| count)
     }
 
+    /// `clear_overrides`, to be awaited.
     #[pyo3(signature = (organisation, project = None))]
     fn aclear_overrides<'py>(
         &self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import django
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.handlers.asgi import ASGIRequest
@@ -136,6 +139,16 @@ def catching(request: HttpRequest) -> HttpResponse:
         return HttpResponse(f"{error}: {counted}", status=420)
 
 
+def plain(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that does nothing."""
+
+    @functools.wraps(view)
+    def same(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return view(request, *args, **kwargs)
+
+    return same
+
+
 class Classy(View):
     """A class with limits on one of its methods."""
 
@@ -152,6 +165,49 @@ class AsyncClassy(View):
 
     async def get(self, request: HttpRequest) -> HttpResponse:
         return HttpResponse("got")
+
+
+@method_decorator(rate_limit(1, 60), name="dispatch")
+class LimitedClassy(AsyncClassy):
+    """With a limit on all of its methods."""
+
+
+@method_decorator([plain, rate_limit(1, 60)], name="dispatch")
+class DecoratedClassy(AsyncClassy):
+    """And with another decorator."""
+
+
+# Whoever holds the only place goes on when this is set.
+GO_ON = threading.Event()
+
+
+@rate_limit(1, 60, algorithm="concurrency")
+def held(request: HttpRequest) -> HttpResponse:
+    """One at once, in parts if that is asked for."""
+    if "broken" in request.GET:
+        raise RuntimeError("broken")
+    if "parts" not in request.GET:
+        return HttpResponse("whole")
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"first"
+        await sync_to_async(GO_ON.wait, thread_sensitive=False)(20)
+        yield b"last"
+
+    def plain_parts() -> Iterator[bytes]:
+        yield b"first"
+        GO_ON.wait(20)
+        yield b"last"
+
+    return StreamingHttpResponse(parts() if isinstance(request, ASGIRequest) else plain_parts())
+
+
+@rate_limit(1, 60, algorithm="concurrency")
+async def aheld(request: HttpRequest) -> HttpResponse:
+    """The same, async."""
+    if "broken" in request.GET:
+        raise RuntimeError("broken")
+    return HttpResponse("whole")
 
 
 api = NinjaAPI(urls_namespace=os.environ.get("SITE_NAMESPACE", "site"))
@@ -208,6 +264,10 @@ urlpatterns = [
     path("catching", catching),
     path("classy", Classy.as_view()),
     path("aclassy", rate_limit(1, 60)(AsyncClassy.as_view())),
+    path("limited-classy", LimitedClassy.as_view()),
+    path("decorated-classy", DecoratedClassy.as_view()),
+    path("held", held),
+    path("aheld", aheld),
     path("ninja/", api.urls),
 ]
 

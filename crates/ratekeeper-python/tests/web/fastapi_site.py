@@ -40,3 +40,19 @@ def limited(*limiters: Any, store: Store | None = None, **options: Any) -> FastA
 def request_of(scope: dict[str, Any]) -> Request:
     """A request that no server has seen."""
     return Request({"type": "http", "method": "GET", "path": "/x", "headers": [], **scope})
+
+
+async def messages_of(app: FastAPI, path: str, kind: str = "http") -> list[Any]:
+    """What an application sends for a request without a server, or for the opening of a WebSocket."""
+    opening = {"http": {"type": "http.request", "body": b""}, "websocket": {"type": "websocket.connect"}}[kind]
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return opening
+
+    scope = {"type": kind, "method": "GET", "path": path, "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return sent

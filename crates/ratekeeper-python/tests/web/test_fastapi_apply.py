@@ -76,3 +76,8 @@ async def test_overrides_know_the_suffix(store: Store, serve: Serve) -> None:
     await set_rate_limit_override(store, 1, 2, "/geocode/batch/elements", max_requests=3, expiry=10)
     answer = serve(geocoder(store)).post("/geocode/batch", ["a"] * 4, x_project="1:2")
     assert (answer.status, answer.headers["ratelimit-policy"]) == (429, '"requests";q=100;w=60, "elements";q=3;w=10')
+
+
+async def test_an_increment_that_is_no_number_is_told() -> None:
+    with pytest.raises(TypeError, match="^increment_amount: expected int, got str$"):
+        await apply_rate_limit(request_of({}), Response(), 5, 60, increment_amount="3")  # type: ignore[arg-type]

@@ -10,13 +10,16 @@ import pytest
 from conftest import Backend
 from fastapi import Depends, Request, Response
 
-from ratekeeper import Store
+from ratekeeper import Policies, PolicyLimiter, Store
 from ratekeeper.fastapi import (
+    KeyRateLimiter,
     PathRateLimiter,
     ProjectRateLimiter,
     RateLimiter,
     is_rate_limit_disabled,
+    make_override_key,
     make_path_rate_limit_key,
+    project_of_state,
 )
 from ratekeeper.overrides import (
     delete_rate_limit_override,
@@ -190,22 +193,80 @@ async def test_override_keys_skip_with_none(
     assert client.get("/search", x_project="1:2").headers["ratelimit-policy"] == f'"requests";q={expected};w=60'
 
 
-async def test_override_keys_that_make_no_sense_are_told() -> None:
-    class Torn(ProjectRateLimiter):
-        def make_org_override_key(self, request: Request) -> str | None:
-            return "ratelimit_org_override:/elsewhere:1"
+class RegionalOverrides(RegionLimiter):
+    """A project may have an override in each region, else it has its organisation's."""
 
+    def make_override_key(self, request: Request) -> str | None:
+        key = super().make_override_key(request)
+        return key and f"{key}:{request.headers.get('x-region', 'default')}"
+
+
+async def test_overrides_of_project_and_organisation_can_stand_in_different_places(
+    remote: Backend, serve: Serve
+) -> None:
+    store, redis = remote.store(), remote.client()
+    client = serve(limited(RegionalOverrides(1, 60), store=store))
+
+    def limit_in(region: str) -> str:
+        return client.get("/search", x_project="1:2", x_region=region).headers["ratelimit-policy"]
+
+    redis.hset("ratelimit_override:/search:1:2:eu", mapping={"max_requests": "30", "expiry": "60"})
+    assert (limit_in("eu"), limit_in("us")) == ('"requests";q=30;w=60', '"requests";q=1;w=60')
+    await set_org_rate_limit_override(store, 1, "/search", max_requests=20, expiry=60)
+    assert (limit_in("eu"), limit_in("us")) == ('"requests";q=30;w=60', '"requests";q=20;w=60')
+
+
+class SharedOverrides(ProjectRateLimiter):
+    """One override for a group of endpoints."""
+
+    def make_override_key(self, request: Request) -> str | None:
+        project = project_of_state(request)
+        return project and make_override_key("/searches", *project)
+
+
+async def test_a_group_of_endpoints_can_have_one_override(store: Store, serve: Serve) -> None:
+    await set_rate_limit_override(store, 1, 2, "/searches", max_requests=20, expiry=60)
+    client = serve(limited(SharedOverrides(1, 60), store=store))
+    assert client.get("/search", x_project="1:2").headers["ratelimit-policy"] == '"requests";q=20;w=60'
+
+
+async def test_override_keys_that_make_no_sense_are_told() -> None:
     class Wrong(ProjectRateLimiter):
         def make_override_key(self, request: Request) -> str | None:
             return "/x:1:2"
 
     request = request_of({"state": {"organization_id": 1, "project_id": 2}})
-    for limiter, problem in [
-        (Torn(1, store=Store.memory()), "make_org_override_key: got 'ratelimit_org_override:/elsewhere:1'; expected"),
-        (Wrong(1, store=Store.memory()), "expected ratelimit_override:{endpoint}:{organisation}:{project}"),
-    ]:
-        with pytest.raises(ValueError, match=re.escape(problem)):
-            await limiter(request, Response())
+    problem = "expected ratelimit_override:{endpoint}:{organisation}:{project}"
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        await Wrong(1, store=Store.memory())(request, Response())
+
+
+class ApiKeyLimiter(RateLimiter):
+    def make_key(self, request: Request) -> str | None:
+        return request.headers.get("x-api-key")
+
+
+def by_policy(store: Store) -> KeyRateLimiter:
+    policies = Policies()
+    policies.install('service = "s"\n[[rules]]\nname = "r"\ncaller_key = true\nquota = "1/m"\n')
+    return KeyRateLimiter("s", lambda request: request.headers.get("x-api-key"), policies=PolicyLimiter(store, policies))
+
+
+@pytest.mark.parametrize("kind", ["limiter", "policy"])
+def test_an_empty_key_is_a_key(store: Store, serve: Serve, kind: str) -> None:
+    client = serve(limited(ApiKeyLimiter(1, 60) if kind == "limiter" else by_policy(store), store=store))
+    statuses = [client.get("/search", x_api_key=key).status for key in ("", "", "a")]
+    assert statuses == [200, 429, 200], "whoever sends an empty one shares a limit with all who do"
+    assert client.get("/search").limits == {}
+
+
+async def test_a_key_that_is_no_text_is_told() -> None:
+    class Numbered(RateLimiter):
+        def make_key(self, request: Request) -> Any:
+            return 7
+
+    with pytest.raises(TypeError, match="^make_key: expected str or None, got int$"):
+        await Numbered(1, store=Store.memory())(request_of({}), Response())
 
 
 async def test_a_limiter_without_a_store_says_what_to_do() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import DEADLINE, Backend
-from limits import RateLimitItem, errors, parse
+from limits import RateLimitItem, RateLimitItemPerMinute, errors, parse
 from limits.aio.strategies import STRATEGIES as ASYNC_STRATEGIES
 from limits.storage import storage_from_string
 from limits.strategies import STRATEGIES as SYNC_STRATEGIES
@@ -191,6 +191,30 @@ def test_long_windows_and_long_keys(limiter_of: Either) -> None:
         assert hits(limiter, 1, 1, item=parse(text)) == [True, False], text
     assert hits(limiter, 1, 1, item=parse("1/hour"), who="x" * 5000) == [True, False]
     assert hits(limiter, 1, item=parse("1/hour"), who="x" * 5001) == [True]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_limit_of_nothing_denies(limiter_of: Either, strategy: str) -> None:
+    limiter, nothing = limiter_of(strategy), RateLimitItemPerMinute(0)
+    assert hits(limiter, 1, 1, item=nothing) == [False, False]
+    assert not limiter.test(nothing, "ann")
+    limiter.get_window_stats(nothing, "ann")
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_what_cannot_be_counted_is_told(limiter_of: Either, strategy: str) -> None:
+    limiter = limiter_of(strategy)
+    with pytest.raises(ValueError, match="^expiry: got 62208000 seconds; expected at most 31622400, which is a year$"):
+        hits(limiter, 1, item=parse("1/2 years"))
+    if strategy != "moving-window":
+        assert hits(limiter, 1, item=parse("2000000000/day")) == [True], "more than anybody counts"
+
+
+def test_counters_do_not_go_back(storage_of: Either, flavour: str, blocking: Either) -> None:
+    storage = blocking(storage_of()) if flavour == "async" else storage_of()
+    assert (storage.incr("key", 60, 3), storage.incr("key", 60, 0)) == (3, 3)
+    with pytest.raises(ValueError, match="^amount: got -2; expected 0 or more, counters here do not go back$"):
+        storage.incr("key", 60, -2)
 
 
 def test_moving_windows_are_bounded(limiter_of: Either) -> None:

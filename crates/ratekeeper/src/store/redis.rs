@@ -196,15 +196,8 @@ impl RedisStoreBuilder {
         let store = |got: String, expected: &str| InvalidInput::new(Field::Store, got, expected);
         let runtime = Handle::try_current()
             .map_err(|_| store("no tokio runtime".into(), "a store that is made inside of one"))?;
-        let bounds: [(&str, bool); 5] = [
-            ("a prefix of at most 128 printable characters", self.has_valid_prefix()),
-            ("a deadline from 1 ms to 60 s", (1..=60_000).contains(&self.deadline.as_millis())),
-            ("a queue of at least 1", self.queue_max > 0),
-            ("1 to 64 connections", (1..=CONNECTIONS_MAX).contains(&self.connections)),
-            (AUTHORITY, self.has_valid_ca()),
-        ];
-        if let Some((expected, _)) = bounds.iter().find(|(_, holds)| !holds) {
-            return Err(store(format!("{self:?}"), expected));
+        if let Some((got, expected)) = self.out_of_bounds() {
+            return Err(store(got, expected));
         }
         let client = self.client().map_err(|(reason, expected)| store(reason, expected))?;
         let lane = |_| {
@@ -219,6 +212,32 @@ impl RedisStoreBuilder {
         let inner = Arc::new(Inner { layout, lanes, next, control: ControlCell::default(), ttl_millis_min });
         runtime.spawn(control::follow(Arc::downgrade(&inner)));
         Ok(RedisStore { inner })
+    }
+
+    /// What was given that cannot be, and what could.
+    fn out_of_bounds(&self) -> Option<(String, &'static str)> {
+        let Self { prefix, deadline, queue_max, connections, .. } = self;
+        let bounds = [
+            (
+                self.has_valid_prefix(),
+                format!("prefix {prefix:?}"),
+                "a prefix of at most 128 printable characters",
+            ),
+            (
+                (1..=60_000).contains(&deadline.as_millis()),
+                format!("a deadline of {deadline:?}"),
+                "a deadline from 1 ms to 60 s",
+            ),
+            (*queue_max > 0, format!("a queue of {queue_max}"), "a queue of at least 1"),
+            (
+                (1..=CONNECTIONS_MAX).contains(connections),
+                format!("{connections} connections"),
+                "1 to 64 connections",
+            ),
+            (self.has_valid_ca(), "a certificate authority".to_owned(), AUTHORITY),
+        ];
+        let broken = bounds.into_iter().find(|(holds, ..)| !holds);
+        broken.map(|(_, got, expected)| (got, expected))
     }
 
     fn has_valid_prefix(&self) -> bool {

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 
-from .._native import Decision, Limiter
-from .._web import Mode, OnOutage, limiter_of, quota_of
+from .._native import Decision, Limiter, Rule
+from .._web import Mode, OnOutage, quota_of
 from ..keys import bounded
 from . import _settings
 from ._exceeded import RequestLimits
@@ -42,21 +43,21 @@ def rate_limit(
     Raises ValueError if a number is below 1; the view raises `RateLimitExceeded`.
     """
     quota = quota_of(max_requests, expiry, algorithm)
+    # Tells what is wrong with a name or a word now, not with the first request.
+    Rule(policy_name, quota, on_outage=on_outage or "allow")
 
     def limiter() -> Limiter:
-        return limiter_of(
-            _settings.store_named(store), policy_name, quota, on_outage or _settings.on_outage()
-        )
+        return _settings.limiter_of(store, policy_name, quota, on_outage or _settings.on_outage())
 
     def decorate(view: View) -> View:
-        ask = _Asking(view, endpoint_name, key, limiter)
+        ask = _Asking(view, endpoint_name, key, limiter, holds=quota.algorithm == "concurrency")
 
-        if iscoroutinefunction(view):
+        if _is_async(view):
 
             @functools.wraps(view)
             async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 if (asked := ask.about(request)) is not None:
-                    RequestLimits.of(request).note(await asked.awaited(), asked.endpoint)
+                    RequestLimits.of(request).note(await asked.awaited(), asked.limiter, asked.endpoint)
                 return await view(request, *args, **kwargs)
 
             return cast(View, limited_async)
@@ -64,12 +65,24 @@ def rate_limit(
         @functools.wraps(view)
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if (asked := ask.about(request)) is not None:
-                RequestLimits.of(request).note(asked.blocking(), asked.endpoint)
+                RequestLimits.of(request).note(asked.blocking(), asked.limiter, asked.endpoint)
             return view(request, *args, **kwargs)
 
         return cast(View, limited)
 
     return decorate
+
+
+def _is_async(view: Any) -> bool:
+    """Whether what a view returns is awaited: it says so itself, or the class that it is a method of."""
+    if iscoroutinefunction(view):
+        return True
+    # `dispatch` of an async class is a plain method that returns a coroutine. `method_decorator` hands it
+    # on as a partial of the bound one, perhaps within other decorators.
+    while view is not None and not isinstance(view, functools.partial):
+        view = getattr(view, "__wrapped__", None)
+    owner = getattr(getattr(view, "func", None), "__self__", None)
+    return bool(getattr(owner, "view_is_async", False))
 
 
 class _Question:
@@ -106,11 +119,14 @@ class _Asking:
         endpoint_name: str | None,
         key: Callable[[HttpRequest], str | None] | None,
         limiter: Callable[[], Limiter],
+        *,
+        holds: bool,
     ) -> None:
         self.name = f"{getattr(view, '__module__', '')}.{getattr(view, '__qualname__', repr(view))}"
         self.endpoint_name = endpoint_name
         self.key = key
         self.limiter = limiter
+        self.holds = holds
 
     def about(self, request: HttpRequest) -> _Question | None:
         """The question; None if this request is not limited."""
@@ -122,6 +138,11 @@ class _Asking:
         mode = _settings.mode()
         if mode == "off":
             return None
+        if self.holds and not RequestLimits.of(request).is_watched:
+            raise ImproperlyConfigured(
+                f"rate_limit: {self.name} has a limit of concurrency, and nobody gives places back; "
+                "expected ratekeeper.django.RateLimitMiddleware in MIDDLEWARE"
+            )
         endpoint = self.endpoint_name or endpoint_of(request) or self.name
         if self.key is not None:
             key = self.key(request)

@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
-from .._native import Decision, Denial, HttpOptions, Tally
+from .._native import Decision, Denial, HttpOptions, Limiter, Tally
 from .._result import RateLimitResult
 from .._tracing import entry_span, tag_over_limit
 from .._web import denial_of, detail_of
@@ -58,12 +59,15 @@ def exceeded(decision: Decision) -> RateLimitExceeded:
 class RequestLimits:
     """The limits that one request has met."""
 
-    __slots__ = ("denial", "span", "tally")
+    __slots__ = ("_held", "denial", "is_watched", "span", "tally")
 
     def __init__(self) -> None:
         self.tally = Tally()
         self.span = entry_span()
         self.denial: Denial | None = None
+        # Whether a middleware sees the end of the request.
+        self.is_watched = False
+        self._held: list[tuple[Limiter, Decision]] = []
 
     @staticmethod
     def of(request: HttpRequest) -> RequestLimits:
@@ -76,12 +80,48 @@ class RequestLimits:
         assert isinstance(limits, RequestLimits)
         return limits
 
-    def note(self, decision: Decision, endpoint: str) -> None:
+    @staticmethod
+    def watched(request: HttpRequest) -> RequestLimits:
+        """The same, of a request whose end is seen."""
+        limits = RequestLimits.of(request)
+        limits.is_watched = True
+        return limits
+
+    def note(self, decision: Decision, limiter: Limiter, endpoint: str) -> None:
         """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
         self.tally.add(decision)
+        if decision.holds:
+            self._held.append((limiter, decision))
         if not decision.allowed:
             error = exceeded(decision)
             self.denial = error.denial
             raise error
         if decision.over_limit:
             tag_over_limit(endpoint, self.span)
+
+    def give_back(self) -> None:
+        """Gives the places back that the request holds (concurrency)."""
+        while self._held:
+            limiter, decision = self._held.pop()
+            # Of one quota, all that was charged is its place.
+            limiter.refund(decision)
+
+    async def agive_back(self) -> None:
+        """The same, awaited."""
+        while self._held:
+            limiter, decision = self._held.pop()
+            await limiter.arefund(decision)
+
+    def give_back_with(self, response: HttpResponseBase) -> None:
+        """Gives them back when the response is closed: servers do that when it has been sent."""
+        if not self._held:
+            return
+        close = response.close
+
+        def closed() -> None:
+            try:
+                close()
+            finally:
+                self.give_back()
+
+        response.close = closed  # type: ignore[method-assign]

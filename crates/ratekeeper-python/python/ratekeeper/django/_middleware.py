@@ -9,8 +9,8 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from . import _settings
 from ._exceeded import RateLimitExceeded, RequestLimits
-from ._settings import http_options
 
 
 class RateLimitMiddleware:
@@ -20,6 +20,7 @@ class RateLimitMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        _settings.check()
         self.get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
@@ -28,18 +29,29 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._acall(request)
-        limits = RequestLimits.of(request)
-        return _told(limits, cast(HttpResponseBase, self.get_response(request)))
+        limits = RequestLimits.watched(request)
+        try:
+            response = cast(HttpResponseBase, self.get_response(request))
+        except BaseException:
+            limits.give_back()
+            raise
+        return _told(limits, response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        limits = RequestLimits.of(request)
-        return _told(limits, await self.get_response(request))
+        limits = RequestLimits.watched(request)
+        try:
+            response = await self.get_response(request)
+        except BaseException:
+            await limits.agive_back()
+            raise
+        return _told(limits, response)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         return exception.response() if isinstance(exception, RateLimitExceeded) else None
 
 
 def _told(limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
+    limits.give_back_with(response)
     if not limits.tally:
         return response
     denial = limits.denial
@@ -48,6 +60,6 @@ def _told(limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase
             # Whoever made the response has set its content type.
             if name != "content-type":
                 response.headers.setdefault(name, value)
-    for name, value in limits.tally.headers(http_options()):
+    for name, value in limits.tally.headers(_settings.http_options()):
         response.headers[name] = value
     return response

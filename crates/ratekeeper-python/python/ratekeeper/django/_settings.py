@@ -1,4 +1,4 @@
-"""The settings, read when they are first needed.
+"""The settings, read when they are first needed; the middleware needs them all when a server starts.
 
     RATELIMIT_STORES = {
         "default": "redis://127.0.0.1:6379",
@@ -15,7 +15,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from django.conf import settings
@@ -24,8 +26,8 @@ from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
-from .._native import HttpOptions, Store
-from .._web import Mode, ModeSource, OnOutage, current_mode
+from .._native import HttpOptions, Limiter, Quota, Store
+from .._web import MODES, ON_OUTAGE, LimiterOf, Mode, ModeSource, OnOutage, current_mode, limiters
 
 Project = tuple[int | str, int | str]
 
@@ -38,10 +40,40 @@ def _one_of(name: str, default: str | None, allowed: tuple[str | None, ...]) -> 
     return value
 
 
-@functools.cache
+_stores: dict[str, Store] = {}
+_limiter_of: LimiterOf = limiters()
+# Two threads that need a store first must not open two: in memory, each would count for itself.
+_opening = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _opening
+    # A thread that opens a store at that moment is not in the child.
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def store_named(name: str) -> Store:
     """The store that RATELIMIT_STORES has under this name; the same one each time."""
+    if name not in _stores:
+        with _opening:
+            if name not in _stores:
+                _stores[name] = _open(name)
+    return _stores[name]
+
+
+def _named() -> Mapping[str, Any]:
     stores = getattr(settings, "RATELIMIT_STORES", {})
+    if not isinstance(stores, Mapping):
+        got = type(stores).__name__
+        raise ImproperlyConfigured(f"RATELIMIT_STORES: expected a dictionary from names to stores, got {got}")
+    return stores
+
+
+def _open(name: str) -> Store:
+    stores = _named()
     if name not in stores:
         known = ", ".join(map(repr, stores)) or "none"
         raise ImproperlyConfigured(
@@ -57,6 +89,11 @@ def store_named(name: str) -> Store:
         raise ImproperlyConfigured(f"RATELIMIT_STORES[{name!r}]: {error}") from error
 
 
+def limiter_of(store: str, policy_name: str, quota: Quota, on_outage: OnOutage) -> Limiter:
+    """The limiter with one rule in a store; the same for the same arguments."""
+    return _limiter_of(store_named(store), policy_name, quota, on_outage)
+
+
 @functools.cache
 def http_options() -> HttpOptions:
     """What clients are told."""
@@ -69,7 +106,7 @@ def http_options() -> HttpOptions:
 @functools.cache
 def on_outage() -> OnOutage:
     """What an outage of the store means to limits that do not say it themselves."""
-    return cast(OnOutage, _one_of("RATELIMIT_ON_OUTAGE", "allow", ("allow", "deny", "local")))
+    return cast(OnOutage, _one_of("RATELIMIT_ON_OUTAGE", "allow", ON_OUTAGE))
 
 
 @functools.cache
@@ -77,7 +114,7 @@ def _mode_source() -> ModeSource:
     said = getattr(settings, "RATELIMIT_MODE", None)
     if callable(said):
         return cast(ModeSource, said)
-    return cast(ModeSource, _one_of("RATELIMIT_MODE", None, (None, "on", "monitor", "off")))
+    return cast(ModeSource, _one_of("RATELIMIT_MODE", None, (None, *MODES)))
 
 
 def mode() -> Mode:
@@ -90,7 +127,21 @@ def _identify() -> Callable[[HttpRequest], Project | None]:
     said = getattr(settings, "RATELIMIT_PROJECT", None)
     if said is None:
         return _project_of_attributes
-    return cast(Callable[[HttpRequest], Project | None], import_string(said) if isinstance(said, str) else said)
+    try:
+        found = import_string(said) if isinstance(said, str) else said
+    except ImportError as error:
+        raise ImproperlyConfigured(f"RATELIMIT_PROJECT: {error}") from error
+    if not callable(found):
+        raise ImproperlyConfigured(f"RATELIMIT_PROJECT: got {said!r}; expected a function, or its dotted name")
+    return cast(Callable[[HttpRequest], Project | None], found)
+
+
+def check() -> None:
+    """Raises ImproperlyConfigured if a setting is wrong, before there are requests."""
+    for read in (http_options, on_outage, _mode_source, _identify):
+        read()
+    for name in _named():
+        store_named(name)
 
 
 def project_of(request: HttpRequest) -> Project | None:
@@ -105,9 +156,12 @@ def _project_of_attributes(request: HttpRequest) -> Project | None:
 
 
 def _forget(*, setting: str, **_: object) -> None:
+    global _limiter_of
     if setting.startswith("RATELIMIT_"):
-        for read in (store_named, http_options, on_outage, _mode_source, _identify):
+        for read in (http_options, on_outage, _mode_source, _identify):
             read.cache_clear()
+        _stores.clear()
+        _limiter_of = limiters()
 
 
 # Sent by `override_settings` in tests.

@@ -20,8 +20,35 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from .._native import HttpOptions, PolicyLimiter, Store
-from .._web import DETAIL, ModeSource, OnOutage, get_rate_limit_mode, is_rate_limit_disabled
-from ..keys import make_path_rate_limit_key, make_rate_limit_key
+from .._native import Override as RateLimitOverride
+from .._result import RateLimitResult
+from .._web import (
+    DETAIL,
+    ModeSource,
+    OnOutage,
+    RateLimitMode,
+    check_kind,
+    get_rate_limit_mode,
+    is_rate_limit_disabled,
+)
+from ..keys import (
+    make_org_override_key,
+    make_override_key,
+    make_path_rate_limit_key,
+    make_rate_limit_key,
+)
+from ..overrides import (
+    clear_org_rate_limit_overrides,
+    clear_project_rate_limit_overrides,
+    delete_org_rate_limit_override,
+    delete_rate_limit_override,
+    get_org_rate_limit_override,
+    get_rate_limit_override,
+    list_org_rate_limit_overrides,
+    list_rate_limit_overrides,
+    set_org_rate_limit_override,
+    set_rate_limit_override,
+)
 from ._apply import KeyRateLimiter, apply_element_rate_limit, apply_rate_limit
 from ._endpoint import endpoint_of
 from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
@@ -36,17 +63,32 @@ __all__ = [
     "ProjectRateLimiter",
     "RateLimitExceeded",
     "RateLimitMiddleware",
+    "RateLimitMode",
+    "RateLimitOverride",
+    "RateLimitResult",
     "RateLimiter",
     "Settings",
     "apply_element_rate_limit",
     "apply_rate_limit",
+    "clear_org_rate_limit_overrides",
+    "clear_project_rate_limit_overrides",
+    "delete_org_rate_limit_override",
+    "delete_rate_limit_override",
     "describe",
     "endpoint_of",
+    "get_org_rate_limit_override",
     "get_rate_limit_mode",
+    "get_rate_limit_override",
     "is_rate_limit_disabled",
+    "list_org_rate_limit_overrides",
+    "list_rate_limit_overrides",
+    "make_org_override_key",
+    "make_override_key",
     "make_path_rate_limit_key",
     "make_rate_limit_key",
     "project_of_state",
+    "set_org_rate_limit_override",
+    "set_rate_limit_override",
     "setup",
 ]
 
@@ -79,6 +121,7 @@ def setup(
     settings = Settings(
         store, policies, service, identify, claims, mode, on_outage, options, body_bytes_max, body_wait
     )
+    check_kind("app", app, FastAPI)
     RateLimitMiddleware(app, settings)  # Tells what is wrong now, not with the first request.
     app.add_middleware(RateLimitMiddleware, settings=settings)
     if options.content_type != DETAIL.content_type:

@@ -5,11 +5,13 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request, Response
+from starlette.requests import HTTPConnection
 
-from .._native import PolicyLimiter, Store
-from .._web import derive_policy_name, limiter_of, quota_of
+from .._native import Decision, PolicyLimiter, Store
+from .._web import check_callable, check_kind, derive_policy_name, quota_of
 from ..keys import bounded
 from ._limiter import noted_endpoint, noted_project
+from ._places import Places, expect
 from ._settings import RequestLimits
 
 KeyParser = Callable[[Request], Awaitable[str | None] | str | None]
@@ -26,17 +28,21 @@ class KeyRateLimiter:
     def __init__(
         self, service: str, key_parser: KeyParser, *, cost: int = 1, policies: PolicyLimiter | None = None
     ) -> None:
-        self.service = service
-        self.key_parser = key_parser
+        self.service = check_kind("service", service, str)
+        self.key_parser = check_callable("key_parser", key_parser)
         self.cost = _positive("cost", cost)
-        self.policies = policies
+        self.policies = check_kind("policies", policies, PolicyLimiter, None)
+        # A policy may have a limit of concurrency, now or later.
+        expect()
 
-    async def __call__(self, request: Request, response: Response) -> None:
+    # As in `RateLimiter`: of an application with WebSockets these come here as well.
+    async def __call__(self, request: HTTPConnection, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
         mode = limits.mode()
         if mode == "off":
             return
-        found = self.key_parser(request)
+        # Only HTTP comes this far.
+        found = self.key_parser(request)  # type: ignore[arg-type]
         key = await found if inspect.isawaitable(found) else found
         if key is not None:
             policies = self.policies or limits.settings.policies
@@ -45,8 +51,19 @@ class KeyRateLimiter:
                     "KeyRateLimiter has no policies: call ratekeeper.fastapi.setup(app, policies=...), "
                     "or give it policies="
                 )
+            check_kind("key_parser's key", key, str)
             decision = await policies.acheck(self.service, bounded(key), cost=self.cost)
+            if decision.holds:
+                await self._hold(policies, decision, request)
             limits.note(decision, mode, response, noted_endpoint(limits, request))
+
+    async def _hold(self, policies: PolicyLimiter, decision: Decision, request: HTTPConnection) -> None:
+        give_back = policies.service(self.service).arelease
+        try:
+            Places.of(request.scope).keep(decision, give_back)
+        except RuntimeError:
+            await give_back(decision)
+            raise
 
 
 async def apply_rate_limit(
@@ -72,7 +89,7 @@ async def apply_rate_limit(
     if project is None:
         return
     name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
-    limiter = limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
+    limiter = limits.settings.limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
     endpoint = noted_endpoint(limits, request)
     decision = await limiter.acheck_project(
         f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
@@ -97,6 +114,7 @@ async def apply_element_rate_limit(
 
 
 def _positive(name: str, value: int) -> int:
+    check_kind(name, value, int)
     if value < 1:
         raise ValueError(f"{name} must be at least 1")
     return value

@@ -3,12 +3,14 @@
 # No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`, and
 # earlier versions cannot resolve text.
 import abc
+import dataclasses
 from collections.abc import Awaitable
 
 from fastapi import Request, Response
+from starlette.requests import HTTPConnection
 
-from .._native import Decision, Limiter, Quota, Store, StoreError
-from .._web import Mode, OnOutage, current_mode, limiter_of, quota_of
+from .._native import Decision, Limiter, Quota, Rule, Store, StoreError
+from .._web import Mode, OnOutage, check_kind, current_mode, quota_of
 from ..keys import (
     OverrideScope,
     counter_subject,
@@ -20,12 +22,14 @@ from ..keys import (
     parse_override_key,
 )
 from ._endpoint import endpoint_of
-from ._settings import RequestLimits, Settings
-
+from ._places import Places, expect
+from ._settings import RequestLimits
 
 Asked = Decision | Awaitable[Decision] | None
 
 
+# Each is itself: FastAPI tells dependencies apart by what they are equal to.
+@dataclasses.dataclass(eq=False)
 class RateLimiter(abc.ABC):
     """At most `max_requests` in `expiry` seconds, for each key that `make_key` makes.
 
@@ -34,27 +38,32 @@ class RateLimiter(abc.ABC):
     `store` another than that of the application; `on_outage` says what happens when
     the store is away (None: what `setup` was told).
 
-    Values below 1 raise ValueError.
+    Values below 1 raise ValueError. Subclasses may be dataclasses; one with a
+    `__post_init__` of its own calls this one.
     """
 
-    def __init__(
-        self,
-        max_requests: int,
-        expiry: int = 1,
-        policy_name: str = "requests",
-        *,
-        algorithm: str = "fixed_window",
-        store: Store | None = None,
-        on_outage: OnOutage | None = None,
-    ) -> None:
-        self.max_requests = max_requests
-        self.expiry = expiry
-        self.policy_name = policy_name
-        self.quota: Quota = quota_of(max_requests, expiry, algorithm)
-        self.store = store
-        self.on_outage: OnOutage | None = on_outage
-        # The limiter for the application that asked last; mostly there is only one.
-        self._made: tuple[Settings, tuple[Limiter, bool]] | None = None
+    max_requests: int
+    expiry: int = 1
+    policy_name: str = "requests"
+    algorithm: str = dataclasses.field(default="fixed_window", kw_only=True)
+    store: Store | None = dataclasses.field(default=None, kw_only=True, repr=False)
+    on_outage: OnOutage | None = dataclasses.field(default=None, kw_only=True)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Also if it becomes a dataclass, which would be equal to others, and had no hash.
+        for name in ("__eq__", "__hash__"):
+            if name not in vars(cls):
+                setattr(cls, name, getattr(object, name))
+
+    def __post_init__(self) -> None:
+        self.quota: Quota = quota_of(self.max_requests, self.expiry, self.algorithm)
+        check_kind("store", self.store, Store, None)
+        # Tells what is wrong with a name or a word now, not with the first request.
+        Rule(self.policy_name, self.quota, on_outage=self.on_outage or "allow")
+        self._holds = self.quota.algorithm == "concurrency"
+        if self._holds:
+            expect()
 
     @abc.abstractmethod
     def make_key(self, request: Request) -> str | None:
@@ -68,10 +77,12 @@ class RateLimiter(abc.ABC):
         """The name of the organisation's override; None if none applies."""
         return None
 
-    async def __call__(self, request: Request, response: Response) -> None:
+    # Not `Request`: a limiter of an application with WebSockets is called for these as well.
+    async def __call__(self, request: HTTPConnection, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
         mode = current_mode(limits.settings.mode)
-        if mode != "off" and (asked := self._ask(request, limits, mode)) is not None:
+        asked = self._ask(request, limits, mode) if mode != "off" else None  # type: ignore[arg-type]
+        if asked is not None:
             decision = asked if isinstance(asked, Decision) else await asked
             limits.note(decision, mode, response, noted_endpoint(limits, request))
 
@@ -82,52 +93,47 @@ class RateLimiter(abc.ABC):
 
     async def _check(self, request: Request, limits: RequestLimits, key: str, mode: Mode) -> Decision:
         limiter, _ = self._limiter(limits)
-        scope = await self._override_scope(request, limiter.store)
-        if scope is None:
-            return await limiter.acheck(key, mode=mode)
-        endpoint, organisation, project = scope
-        return await limiter.acheck(
-            key, organisation=organisation, project=project, endpoint=endpoint, mode=mode
-        )
+        endpoint, organisation, project = await self._override_scope(request, limiter.store) or _NOBODY
+        places = Places.of(request.scope) if self._holds else None
+        asked = limiter.acheck(key, organisation=organisation, project=project, endpoint=endpoint, mode=mode)
+        # Of one quota, all that was charged is its place.
+        return await (asked if places is None else places.held(asked, limiter.arefund))
 
     def _limiter(self, limits: RequestLimits) -> tuple[Limiter, bool]:
         """The limiter, and whether it answers without waiting."""
-        settings, made = limits.settings, self._made
-        if made is None or made[0] is not settings:
-            on_outage = self.on_outage or settings.on_outage
-            limiter = limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
-            made = self._made = (settings, (limiter, limiter.store.kind == "memory"))
-        return made[1]
+        # With the application's settings and not here: FastAPI keeps dependencies longer than applications.
+        return limits.settings.made.get(self) or self._make(limits)
+
+    def _make(self, limits: RequestLimits) -> tuple[Limiter, bool]:
+        on_outage = self.on_outage or limits.settings.on_outage
+        limiter = limits.settings.limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
+        made = (limiter, limiter.store.kind == "memory" and not self._holds)
+        limits.settings.keep(self, made)
+        return made
 
     async def _override_scope(self, request: Request, store: Store) -> OverrideScope | None:
         own, around = self.make_override_key(request), self.make_org_override_key(request)
+        of_organisation = None if around is None else parse_org_override_key(around)
         if own is None:
-            return None if around is None else parse_org_override_key(around)
-        scope = parse_override_key(own)
-        if around is None:
-            return await _without_organisation(scope, store)
-        if parse_org_override_key(around) != (scope.endpoint, scope.organisation, None):
-            raise ValueError(
-                f"make_org_override_key: got {around!r}; expected the endpoint and organisation of {own!r}"
-            )
-        return scope
+            return of_organisation
+        of_project = parse_override_key(own)
+        if of_organisation == (of_project.endpoint, of_project.organisation, None):
+            return of_project
+        # The engine follows the chain of one endpoint and one organisation. Where a limiter leaves
+        # the organisation out, or means another, the project's override has to be looked for first.
+        try:
+            found = await store.aget_override(of_project.endpoint, of_project.organisation, of_project.project)
+        except StoreError:
+            # The check will meet the same outage, and knows what it means.
+            return of_project
+        return of_organisation if found is None else of_project
 
 
-async def _without_organisation(scope: OverrideScope, store: Store) -> OverrideScope | None:
-    # The engine follows the whole chain. Where a limiter leaves the organisation out, its
-    # override must be absent, or stand behind one of the project.
-    assert scope.project is not None
-    try:
-        if await store.aget_override(scope.endpoint, scope.organisation) is None:
-            return scope
-        own = await store.aget_override(scope.endpoint, scope.organisation, scope.project)
-    except StoreError:
-        # The check will meet the same outage, and knows what it means.
-        return scope
-    return None if own is None else scope
+# Whose overrides apply if none do.
+_NOBODY = (None, None, None)
 
 
-def noted_endpoint(limits: RequestLimits, request: Request) -> str:
+def noted_endpoint(limits: RequestLimits, request: HTTPConnection) -> str:
     """The endpoint of a request, found once."""
     if limits.endpoint is None:
         limits.endpoint = endpoint_of(request.scope)
@@ -164,11 +170,13 @@ class ProjectRateLimiter(RateLimiter):
         if project is None:
             return None
         endpoint = noted_endpoint(limits, request)
-        limiter, in_memory = self._limiter(limits)
-        if in_memory and limits.sends_headers:
+        limiter, at_once = self._limiter(limits)
+        if at_once and limits.sends_headers:
             # Nothing to wait for, so nothing that can be awaited needs to be made; mostly nothing to do either.
             return limiter.admit_project(limits.tally, endpoint, project[0], project[1], mode)
-        return limiter.acheck_project(endpoint, *project, mode=mode)
+        places = Places.of(request.scope) if self._holds else None
+        asked = limiter.acheck_project(endpoint, *project, mode=mode)
+        return asked if places is None else places.held(asked, limiter.arefund)
 
     def make_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)

@@ -17,6 +17,7 @@ from .._native import Decision, HttpOptions, Request, ServiceLimiter, Tally
 from .._tracing import entry_span
 from .._web import Mode, denial_of
 from ._endpoint import find_endpoint
+from ._places import Places, are_expected
 from ._settings import SCOPE_KEY, RequestLimits, Settings
 
 
@@ -47,9 +48,11 @@ class RateLimitMiddleware:
         else:
             limits = RequestLimits(self.settings, outer.tally, outer.span)
         scope[SCOPE_KEY] = limits
-        if self.service is None or (mode := limits.mode()) == "off":
-            return self.app(scope, receive, send)
-        return self._guarded(self.service, limits, mode, scope, receive, send)
+        if self.service is not None and (mode := limits.mode()) != "off":
+            return self._guarded(self.service, limits, mode, scope, receive, send)
+        if are_expected():
+            return Places().watch(self.app, scope, receive, send)
+        return self.app(scope, receive, send)
 
     async def _guarded(
         self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
@@ -69,11 +72,9 @@ class RateLimitMiddleware:
         if not limits.passes(decision, mode, facts["route"] or scope["path"]):
             await _deny(decision, self.settings.options, send)
             return
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            if decision.holds:
-                await service.arelease(decision)
+        places = Places()
+        places.keep(decision, service.arelease)
+        await places.watch(self.app, scope, receive, send)
 
     def _facts(self, scope: Scope) -> dict[str, Any]:
         raw = scope.get("raw_path")

@@ -10,10 +10,26 @@ from fastapi import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from .._native import Decision, HttpOptions, PolicyLimiter, Store, Tally
+from .._native import Decision, HttpOptions, Limiter, PolicyLimiter, Store, Tally
 from .._result import RateLimitResult
 from .._tracing import entry_span, tag_over_limit
-from .._web import DETAIL, Mode, ModeSource, OnOutage, current_mode, denial_of, detail_of
+from .._web import (
+    DETAIL,
+    LIMITERS_MAX,
+    MODES,
+    ON_OUTAGE,
+    LimiterOf,
+    Mode,
+    ModeSource,
+    OnOutage,
+    check_callable,
+    check_kind,
+    check_word,
+    current_mode,
+    denial_of,
+    detail_of,
+    limiters,
+)
 
 SCOPE_KEY = "ratekeeper"
 
@@ -46,9 +62,40 @@ class Settings:
     options: HttpOptions = DETAIL
     body_bytes_max: int = 256 * 1024
     body_wait: float = 5
+    limiter_of: LimiterOf = dataclasses.field(default_factory=limiters, init=False, repr=False, compare=False)
+    # The limiter of each `RateLimiter`, and whether it answers without waiting.
+    made: dict[object, tuple[Limiter, bool]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        # Tells what is wrong now, not with the first request.
+        check_kind("store", self.store, Store, None)
+        check_kind("policies", self.policies, PolicyLimiter, None)
+        check_kind("service", self.service, str, None)
+        check_callable("identify", self.identify)
+        if self.claims is not None:
+            check_callable("claims", self.claims)
+        if not callable(self.mode):
+            check_word("mode", self.mode, (*MODES, None))
+        check_word("on_outage", self.on_outage, ON_OUTAGE)
+        check_kind("options", self.options, HttpOptions)
+        check_kind("body_bytes_max", self.body_bytes_max, int)
+        check_kind("body_wait", self.body_wait, int, float)
+        for name, value in (("body_bytes_max", self.body_bytes_max), ("body_wait", self.body_wait)):
+            if value < 0:
+                raise ValueError(f"{name}: got {value}; expected 0 or more")
+
+    def keep(self, limiter: object, made: tuple[Limiter, bool]) -> None:
+        """Remembers what was made for a limiter."""
+        if len(self.made) >= LIMITERS_MAX:
+            self.made.clear()
+        self.made[limiter] = made
 
 
 _NONE_SET_UP = Settings()
+# WebSockets have no responses that could tell of limits.
+_NOT_LIMITED = Settings(mode="off")
 
 
 class RateLimitExceeded(HTTPException):
@@ -82,7 +129,8 @@ class RequestLimits:
         """Those of a request; new ones if no middleware has made them."""
         limits: RequestLimits | None = scope.get(SCOPE_KEY)
         if limits is None:
-            limits = scope[SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), entry_span())
+            settings = _NONE_SET_UP if scope["type"] == "http" else _NOT_LIMITED
+            limits = scope[SCOPE_KEY] = RequestLimits(settings, Tally(), entry_span())
             limits.sends_headers = False
         return limits
 
