@@ -38,13 +38,10 @@ fn override_id(scope: OverrideScope<'_>) -> OverrideId {
 
 impl Model {
     /// Judges a check.
-    ///
-    /// # Errors
-    /// If an override that applies does not fit its quota.
-    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Result<Decision, InvalidInput> {
+    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Decision {
         let mut cases = Vec::new();
         for charge in check.charges() {
-            let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)))?;
+            let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)));
             let algorithm = charge.quota().algorithm();
             let known = self.counters.get(&counter(charge.key(), algorithm)).cloned();
             cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(algorithm))));
@@ -57,13 +54,13 @@ impl Model {
                 self.counters.insert(id, case.take_state());
             }
         }
-        Ok(decision)
+        decision
     }
 
     /// Judges a check under an idempotency id, perhaps as a reservation.
     ///
     /// # Errors
-    /// As [`Model::check`]; also if the id was used for another check.
+    /// If the id was used for another check.
     pub fn reserve(
         &mut self,
         check: &Check<'_>,
@@ -73,7 +70,7 @@ impl Model {
         match self.ledger.begin(reservation, check, now)? {
             Begin::Repeat(decision) => Ok(*decision),
             Begin::New | Begin::Full => {
-                let decision = self.check(check, now)?;
+                let decision = self.check(check, now);
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held = held.filter_map(|(charge, verdict)| {
                     Held::new(counter(charge.key(), charge.quota().algorithm()), charge, verdict)

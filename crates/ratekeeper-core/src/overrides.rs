@@ -78,7 +78,7 @@ fn bounded(part: &str, text: &str) -> Result<(), InvalidInput> {
 /// What replaces a quota's numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// Units per window.
+    /// Units per window; 0, which only others write, lets nothing pass.
     pub limit: u64,
     /// The window; the quota's own if there is none.
     pub window: Option<Duration>,
@@ -129,23 +129,19 @@ impl Override {
 /// else the organisation's, else what the charge carries.
 ///
 /// `find` looks a scope up in the store, inside the atomic step.
-///
-/// # Errors
-/// If the override that applies does not fit the charge's algorithm: a wrong
-/// entry is never quietly skipped, nor guessed at.
 pub fn resolve<'f>(
     charge: &Charge<'_>,
     now: Timestamp,
     mut find: impl FnMut(OverrideScope<'_>) -> Option<&'f Override>,
-) -> Result<(Quota, Level), InvalidInput> {
+) -> (Quota, Level) {
     let Some(scope) = charge.overrides else {
-        return Ok((*charge.quota, charge.level));
+        return (*charge.quota, charge.level);
     };
     let mut live = |scope| find(scope).filter(|found| found.is_live(now));
     let project = scope.project.and_then(|_| live(scope)).map(|found| (found, Level::Project));
     let found = project.or_else(|| live(scope.without_project()).map(|found| (found, Level::Organisation)));
     match found {
-        Some((found, level)) => Ok((charge.quota.overridden(found.limit, found.window)?, level)),
-        None => Ok((*charge.quota, charge.level)),
+        Some((found, level)) => (charge.quota.overridden(found.limit, found.window), level),
+        None => (*charge.quota, charge.level),
     }
 }

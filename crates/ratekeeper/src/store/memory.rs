@@ -167,20 +167,18 @@ impl MemoryStore {
     /// The quotas in force and who set them, as the overrides stand at one
     /// instant; nothing if overrides concern none of the charges.
     #[inline]
-    fn resolved(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Resolved, StoreError> {
+    fn resolved(&self, charges: &[Charge<'_>], now: Timestamp) -> Resolved {
         if !charges.iter().any(|charge| self.overrides.concern(charge)) {
-            return Ok(SmallVec::new());
+            return SmallVec::new();
         }
         let table = self.overrides.snapshot();
-        let resolved = charges.iter().map(|charge| resolve(charge, now, |scope| table.find(scope)));
-        Ok(resolved.collect::<Result<_, _>>()?)
+        charges.iter().map(|charge| resolve(charge, now, |scope| table.find(scope))).collect()
     }
 
     /// Judges a check; the same as [`Store::check`], without the future.
     ///
     /// # Errors
-    /// If the store is at its bound and nothing can go, or an override that
-    /// applies does not fit its quota.
+    /// If the store is at its bound and nothing can go.
     #[inline]
     pub fn decide(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
         let mut decision = Decision::default();
@@ -210,7 +208,7 @@ impl MemoryStore {
         let mut shard = self.shard(fingerprint);
         let resolved;
         let (quota, level) = if self.overrides.concern(charge) {
-            resolved = self.resolved(std::slice::from_ref(charge), now)?[0];
+            resolved = self.resolved(std::slice::from_ref(charge), now)[0];
             (&resolved.0, resolved.1)
         } else {
             (charge.quota(), charge.quota_level())
@@ -247,7 +245,7 @@ impl MemoryStore {
         let fingerprints: SmallVec<[Fingerprint; INLINE]> =
             charges.iter().map(|charge| self.fingerprint(charge)).collect();
         let mut shards = self.lock_all(&fingerprints);
-        let resolved = self.resolved(charges, now)?;
+        let resolved = self.resolved(charges, now);
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(&fingerprints, now);
         let peek = peek || !has_room;

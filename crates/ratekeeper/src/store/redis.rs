@@ -25,6 +25,7 @@ mod error;
 mod lane;
 mod layout;
 mod link;
+mod override_hash;
 mod overrides;
 mod record;
 
