@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use ratekeeper::{
-    Charge, Check, Level, Model, Override, OverrideScope, RedisStore, Store, StoreErrorKind, Verdict,
+    Charge, Check, Level, MemoryStore, Model, Override, OverrideScope, RedisStore, Store, StoreErrorKind,
+    Verdict,
 };
 use ratekeeper_testkit::servers::{Flavour, Server};
 
+use crate::outages::logs;
 use crate::setup::{ask, charge, is_allowed, keys, left, quota, store, until};
 
 fn project<'a>(endpoint: &'a str, organisation: &'a str, project: &'a str) -> OverrideScope<'a> {
@@ -349,5 +351,26 @@ async fn spoilt_overrides_hide_no_others() {
         }
         assert_eq!(store.overrides().clear("1", Some("2")).await.unwrap(), 5, "and all can be cleared");
         assert_eq!(keys(&server), [""; 0], "{flavour}");
+    }
+}
+
+#[tokio::test]
+async fn rules_that_meet_on_one_counter_are_told_of_once() {
+    logs::begin();
+    let server = Server::start(Flavour::Redis7);
+    let (memory, redis) = (MemoryStore::new(), store(&server, "").await);
+    let stores: [(&dyn Store, &str); 2] = [(&memory, "/met-in-memory"), (&redis, "/met-on-redis")];
+    for (store, endpoint) in stores {
+        let subject = format!("{endpoint}:1:42");
+        let told = || logs::all().iter().filter(|line| line.contains(endpoint)).count();
+        for (text, name, expected) in [
+            ("10/s fixed_window", "second", 0),
+            ("100/min fixed_window", "minute", 1),
+            ("10/s fixed_window", "second", 1),
+        ] {
+            let own = charge(name, &subject, quota(text)).overridable(project(endpoint, "1", "42"));
+            store.check(&Check::one(&own)).await.unwrap();
+            assert_eq!(told(), expected, "{endpoint} after {name}");
+        }
     }
 }
