@@ -44,14 +44,14 @@ pub(super) fn read(fields: &HashMap<String, String>) -> Result<Option<Override>,
         let Some(text) = fields.get(name) else { return Ok(None) };
         number(text)
             .map(Some)
-            .ok_or_else(|| unreadable(format!("{name} = {text:?} where a number should be")))
+            .ok_or_else(|| unreadable(&format!("{name} = {text:?} where a number should be")))
     };
     let (limit, seconds) = (number("max_requests")?, number("expiry")?);
     let Some(limit) = limit else {
         return if seconds.is_none() {
             Ok(None)
         } else {
-            Err(unreadable("no max_requests: each quota keeps its own limit".to_owned()))
+            Err(unreadable("no max_requests: each quota keeps its own limit"))
         };
     };
     let whole = |name: &str| fields.get(name).and_then(|text| whole(text));
@@ -62,7 +62,7 @@ pub(super) fn read(fields: &HashMap<String, String>) -> Result<Option<Override>,
         Duration::from_millis(millis.clamp(WINDOW_MILLIS_MIN, WINDOW_MILLIS_MAX))
     });
     if let (Some(text), None) = (fields.get("expires_at"), whole("expires_at")) {
-        return Err(unreadable(format!("expires_at = {text:?} where a whole number should be")));
+        return Err(unreadable(&format!("expires_at = {text:?} where a whole number should be")));
     }
     Ok(Some(Override {
         limit: (limit as u64).min(LIMIT_MAX.into()),
@@ -92,7 +92,7 @@ fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn unreadable(what: String) -> StoreError {
+fn unreadable(what: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Unreadable, format!("an override has {what}"))
 }
 
