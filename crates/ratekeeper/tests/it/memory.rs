@@ -14,7 +14,7 @@ use crate::engine::StoreEngine;
 
 #[test]
 fn it_follows_the_tables() {
-    let steps = vectors::run_all(StoreEngine::memory);
+    let steps = vectors::run_all_of_stores(StoreEngine::memory);
     assert!(steps >= 200, "{steps} steps");
 }
 
