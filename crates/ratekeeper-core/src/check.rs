@@ -221,7 +221,8 @@ impl<'a> Charges<'a> {
     ///
     /// # Errors
     /// If there are [`CHARGES_MAX`] already, costs add up beyond the largest
-    /// cost, or the key stands under another quota.
+    /// cost, the key stands under another quota, or another charge counts on the
+    /// same [shared](Charge::shared_scope) counter.
     #[inline]
     pub fn push(&mut self, charge: Charge<'a>) -> Result<(), InvalidInput> {
         let algorithm = charge.quota.algorithm();
@@ -229,12 +230,28 @@ impl<'a> Charges<'a> {
         if let Some(known) = self.0.iter_mut().find(same) {
             return known.absorb(&charge);
         }
+        if charge.overrides.is_some() {
+            self.refuse_second_share(&charge)?;
+        }
         if self.0.len() == CHARGES_MAX {
             let got = format!("more than {CHARGES_MAX} charges");
             return Err(InvalidInput::range(Field::Check, got, 1, CHARGES_MAX as u64, "charges"));
         }
         self.0.push(charge);
         Ok(())
+    }
+
+    /// Refuses a second rule on a counter that there is once, whoever counts on it.
+    fn refuse_second_share(&self, charge: &Charge<'a>) -> Result<(), InvalidInput> {
+        let meets = |known: &&Charge<'a>| {
+            known.overrides == charge.overrides
+                && known.shared_scope().is_some_and(|scope| charge.shared_scope() == Some(scope))
+        };
+        let Some(known) = self.0.iter().find(meets) else { return Ok(()) };
+        let got = format!("{} and {} on one counter", known.key.scope(), charge.key.scope());
+        let expected = "one fixed window for a project on an endpoint, as Application Kit has it: give the \
+                        other another endpoint or algorithm";
+        Err(InvalidInput::new(Field::Check, got, expected))
     }
 
     /// All of them as one check.

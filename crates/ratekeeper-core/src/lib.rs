@@ -24,9 +24,9 @@
 //! let check = Check::one(&charge);
 //!
 //! let now = Timestamp::from_secs(1_000);
-//! assert!(model.check(&check, now)?.is_allowed());
-//! assert!(model.check(&check, now)?.is_allowed());
-//! let denied = model.check(&check, now)?;
+//! assert!(model.check(&check, now).is_allowed());
+//! assert!(model.check(&check, now).is_allowed());
+//! let denied = model.check(&check, now);
 //! assert_eq!(
 //!     denied.explain(),
 //!     "denied by per-user: 0 of 2 left (2/s), 1 asked for; the same request passes in 500ms",

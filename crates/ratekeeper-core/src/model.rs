@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::algorithm::State;
-use crate::check::Check;
+use crate::check::{Charge, Check};
 use crate::decision::{Decision, Outcome};
 use crate::error::InvalidInput;
 use crate::judge::{Case, judge};
@@ -17,7 +17,8 @@ use crate::overrides::{Override, OverrideScope, resolve};
 use crate::quota::Algorithm;
 use crate::time::Timestamp;
 
-type Counter = (Name, Box<[u8]>, Algorithm);
+/// Without a name: the counter of a [shared scope](Charge::shared_scope).
+type Counter = (Option<Name>, Box<[u8]>, Algorithm);
 type OverrideId = (String, String, Option<String>);
 
 /// A rate limiter without threads, bounds or speed.
@@ -28,8 +29,10 @@ pub struct Model {
     ledger: Ledger<Counter>,
 }
 
-fn counter(key: Key<'_>, algorithm: Algorithm) -> Counter {
-    (key.scope(), key.subject().into(), algorithm)
+fn counter(charge: &Charge<'_>, algorithm: Algorithm) -> Counter {
+    let key = charge.key();
+    let name = charge.shared_scope().is_none().then(|| key.scope());
+    (name, key.subject().into(), algorithm)
 }
 
 fn override_id(scope: OverrideScope<'_>) -> OverrideId {
@@ -38,32 +41,29 @@ fn override_id(scope: OverrideScope<'_>) -> OverrideId {
 
 impl Model {
     /// Judges a check.
-    ///
-    /// # Errors
-    /// If an override that applies does not fit its quota.
-    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Result<Decision, InvalidInput> {
+    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Decision {
         let mut cases = Vec::new();
         for charge in check.charges() {
-            let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)))?;
+            let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)));
             let algorithm = charge.quota().algorithm();
-            let known = self.counters.get(&counter(charge.key(), algorithm)).cloned();
+            let known = self.counters.get(&counter(charge, algorithm)).cloned();
             cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(algorithm))));
         }
         let mut decision = Decision::default();
         judge(&mut cases, now, check.is_peek(), &mut decision);
         if !check.is_peek() {
             for (charge, case) in check.charges().iter().zip(&mut cases) {
-                let id = counter(charge.key(), charge.quota().algorithm());
+                let id = counter(charge, charge.quota().algorithm());
                 self.counters.insert(id, case.take_state());
             }
         }
-        Ok(decision)
+        decision
     }
 
     /// Judges a check under an idempotency id, perhaps as a reservation.
     ///
     /// # Errors
-    /// As [`Model::check`]; also if the id was used for another check.
+    /// If the id was used for another check.
     pub fn reserve(
         &mut self,
         check: &Check<'_>,
@@ -73,10 +73,10 @@ impl Model {
         match self.ledger.begin(reservation, check, now)? {
             Begin::Repeat(decision) => Ok(*decision),
             Begin::New | Begin::Full => {
-                let decision = self.check(check, now)?;
+                let decision = self.check(check, now);
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held = held.filter_map(|(charge, verdict)| {
-                    Held::new(counter(charge.key(), charge.quota().algorithm()), charge, verdict)
+                    Held::new(counter(charge, charge.quota().algorithm()), charge, verdict)
                 });
                 self.ledger.record(reservation, check, &decision, held.collect());
                 Ok(decision)
@@ -110,16 +110,18 @@ impl Model {
         }
         for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
-            if let Some(state) = self.counters.get_mut(&counter(charge.key(), verdict.quota().algorithm())) {
+            if let Some(state) = self.counters.get_mut(&counter(charge, verdict.quota().algorithm())) {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
             }
         }
     }
 
-    /// Forgets a counter.
+    /// Forgets a counter, and the shared one that the key may stand for.
     pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) {
-        self.counters.remove(&counter(key, algorithm));
+        for name in [Some(key.scope()), None] {
+            self.counters.remove(&(name, key.subject().into(), algorithm));
+        }
     }
 
     /// Sets an override, or removes it with `None`.

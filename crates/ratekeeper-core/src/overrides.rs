@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::check::{Charge, Level};
 use crate::error::{Field, InvalidInput};
 use crate::key::SUBJECT_BYTES_MAX;
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
 /// The longest reason or author of an override, in bytes.
@@ -42,6 +42,16 @@ impl<'a> OverrideScope<'a> {
         Ok(Self { project: Some(project), ..Self::organisation(endpoint, organisation)? })
     }
 
+    /// The scope of a project that a subject names: `ENDPOINT:ORGANISATION:PROJECT`, with
+    /// numbers for the last two. Read from the right, because endpoints may have colons.
+    #[must_use]
+    pub fn of_subject(subject: &'a [u8]) -> Option<Self> {
+        let (rest, project) = std::str::from_utf8(subject).ok()?.rsplit_once(':')?;
+        let (endpoint, organisation) = rest.rsplit_once(':')?;
+        let numbered = is_integer(organisation) && is_integer(project);
+        Self::project(endpoint, organisation, project).ok().filter(|_| numbered)
+    }
+
     /// The endpoint, with the quota's name if it has several.
     #[must_use]
     pub const fn endpoint(&self) -> &'a str {
@@ -67,6 +77,27 @@ impl<'a> OverrideScope<'a> {
     }
 }
 
+impl<'a> Charge<'a> {
+    /// The scope on whose one counter this charge counts, together with every
+    /// rule that does: a fixed window off the calendar that follows overrides,
+    /// and whose subject is `ENDPOINT:ORGANISATION:PROJECT` with numbers for the
+    /// last two. So counts Application Kit, whose counters stores may share; all
+    /// stores count alike, shared or not.
+    #[must_use]
+    pub fn shared_scope(&self) -> Option<OverrideScope<'a>> {
+        let scope = self.overrides?;
+        let fixed =
+            self.quota.algorithm() == Algorithm::FixedWindow && self.quota.calendar_window().is_none();
+        (fixed && OverrideScope::of_subject(self.key.subject()) == Some(scope)).then_some(scope)
+    }
+}
+
+/// Whether `text` is a whole number as Application Kit writes it.
+fn is_integer(text: &str) -> bool {
+    let canonical = text == "0" || !text.starts_with('0');
+    (1..=19).contains(&text.len()) && canonical && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn bounded(part: &str, text: &str) -> Result<(), InvalidInput> {
     if text.is_empty() || text.len() > SUBJECT_BYTES_MAX {
         let got = format!("{part} of {} bytes", text.len());
@@ -78,7 +109,7 @@ fn bounded(part: &str, text: &str) -> Result<(), InvalidInput> {
 /// What replaces a quota's numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// Units per window.
+    /// Units per window; 0, which only others write, lets nothing pass.
     pub limit: u64,
     /// The window; the quota's own if there is none.
     pub window: Option<Duration>,
@@ -129,23 +160,48 @@ impl Override {
 /// else the organisation's, else what the charge carries.
 ///
 /// `find` looks a scope up in the store, inside the atomic step.
-///
-/// # Errors
-/// If the override that applies does not fit the charge's algorithm: a wrong
-/// entry is never quietly skipped, nor guessed at.
 pub fn resolve<'f>(
     charge: &Charge<'_>,
     now: Timestamp,
     mut find: impl FnMut(OverrideScope<'_>) -> Option<&'f Override>,
-) -> Result<(Quota, Level), InvalidInput> {
+) -> (Quota, Level) {
     let Some(scope) = charge.overrides else {
-        return Ok((*charge.quota, charge.level));
+        return (*charge.quota, charge.level);
     };
     let mut live = |scope| find(scope).filter(|found| found.is_live(now));
     let project = scope.project.and_then(|_| live(scope)).map(|found| (found, Level::Project));
     let found = project.or_else(|| live(scope.without_project()).map(|found| (found, Level::Organisation)));
     match found {
-        Some((found, level)) => Ok((charge.quota.overridden(found.limit, found.window)?, level)),
-        None => Ok((*charge.quota, charge.level)),
+        Some((found, level)) => (charge.quota.overridden(found.limit, found.window), level),
+        None => (*charge.quota, charge.level),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_names_a_project_on_an_endpoint_if_it_reads_so() {
+        let named = |subject| OverrideScope::of_subject(subject);
+        assert_eq!(named(b"/a:b/{id}:7:42"), OverrideScope::project("/a:b/{id}", "7", "42").ok());
+        assert_eq!(
+            named(b"/a:0:9999999999999999999").and_then(|scope| scope.project_id()).unwrap().len(),
+            19
+        );
+        let others: [&[u8]; 9] = [
+            b"",
+            b":7:42",
+            b"/a:7",
+            b"/a:007:42",
+            b"/a:7:",
+            b"/a:-1:42",
+            b"/a:acme:42",
+            b"/\xff:7:42",
+            b"/a:7:99999999999999999999",
+        ];
+        for other in others {
+            assert_eq!(named(other), None, "{other:?}");
+        }
     }
 }

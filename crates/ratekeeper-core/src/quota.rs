@@ -196,27 +196,46 @@ impl Quota {
 
     /// The quota as an override has it: another limit, perhaps another window.
     ///
-    /// A token bucket's burst keeps its proportion to the limit. A window of
-    /// its own takes a calendar quota off the calendar.
-    ///
-    /// # Errors
-    /// If the new limit or window is out of range for the algorithm.
-    pub fn overridden(self, limit: u64, window: Option<Duration>) -> Result<Self, InvalidInput> {
-        let limit = checked(Field::Limit, limit, 1, self.algorithm.limit_max())?;
-        let window_micros = window.map_or(Ok(self.window_micros), checked_window)?;
+    /// Overrides are written without knowing which quotas they will meet, so
+    /// what is beyond a bound of the algorithm means that bound; a limit of 0
+    /// lets nothing pass. A token bucket's burst keeps its proportion to the
+    /// limit. A window of its own takes a calendar quota off the calendar.
+    #[must_use]
+    pub fn overridden(self, limit: u64, window: Option<Duration>) -> Self {
+        let most = self.algorithm.limit_max();
+        let limit = u32::try_from(limit).map_or(most, |limit| limit.min(most));
+        let window_micros = window.map_or(self.window_micros, nearest_window);
         let extra = match self.algorithm {
             Algorithm::LeakyBucket => self.extra,
-            Algorithm::TokenBucket => {
+            Algorithm::TokenBucket if limit > 0 => {
                 let scaled = u64::from(self.extra) * u64::from(limit) / u64::from(self.limit);
                 u32::try_from(scaled).unwrap_or(LIMIT_MAX).clamp(1, LIMIT_MAX)
             }
             _ => limit,
         };
         let calendar = if window.is_some() { None } else { self.calendar };
-        Self { limit, extra, window_micros, calendar, ..self }.bounded()
+        Self { limit, extra, window_micros, calendar, ..self }.cut_to_bound()
     }
 
-    /// Units per window.
+    /// Cuts the burst or queue of a bucket that would take years to refill.
+    fn cut_to_bound(self) -> Self {
+        if self.is_closed() || self.bounded().is_ok() {
+            return self;
+        }
+        // At least the limit, because a window is never longer than the longest.
+        let units = u128::from(WINDOW_MILLIS_MAX * MICROS_PER_MILLI) * u128::from(self.limit)
+            / u128::from(self.window_micros);
+        Self { extra: u32::try_from(units).map_or(self.extra, |units| units.min(self.extra)), ..self }
+    }
+
+    /// Whether it lets nothing pass: an override has set its limit to 0.
+    #[must_use]
+    #[inline]
+    pub const fn is_closed(&self) -> bool {
+        self.limit == 0
+    }
+
+    /// Units per window: at least 1, unless an override [closed](Self::is_closed) it.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
@@ -227,7 +246,8 @@ impl Quota {
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         match self.algorithm {
-            Algorithm::LeakyBucket => self.extra + 1,
+            Algorithm::LeakyBucket if self.limit > 0 => self.extra + 1,
+            Algorithm::LeakyBucket => 0,
             _ => self.extra,
         }
     }
@@ -345,6 +365,12 @@ fn checked_window(window: Duration) -> Result<u64, InvalidInput> {
         })
 }
 
+/// The window that can be which is nearest to `window`.
+fn nearest_window(window: Duration) -> u64 {
+    let millis = u64::try_from(window.as_millis()).unwrap_or(WINDOW_MILLIS_MAX);
+    millis.clamp(WINDOW_MILLIS_MIN, WINDOW_MILLIS_MAX) * MICROS_PER_MILLI
+}
+
 /// The quotas of one rule: a single one, or several that all must hold.
 ///
 /// ```
@@ -442,15 +468,34 @@ mod tests {
     #[test]
     fn an_override_keeps_the_shape_of_a_quota() {
         let bucket: Quota = "10/s burst 20".parse().unwrap();
-        assert_eq!(bucket.overridden(100, None).unwrap().to_string(), "100/s burst 200");
+        assert_eq!(bucket.overridden(100, None).to_string(), "100/s burst 200");
         let month: Quota = "10 per calendar month".parse().unwrap();
-        assert_eq!(month.overridden(5, None).unwrap().to_string(), "5/calendar month");
+        assert_eq!(month.overridden(5, None).to_string(), "5/calendar month");
         let minute = Some(Duration::from_secs(60));
-        assert_eq!(month.overridden(5, minute).unwrap().to_string(), "5/min fixed_window");
+        assert_eq!(month.overridden(5, minute).to_string(), "5/min fixed_window");
         let drip: Quota = "5/s leaky_bucket queue 3".parse().unwrap();
-        assert_eq!(drip.overridden(9, None).unwrap().to_string(), "9/s leaky_bucket queue 3");
-        assert!(bucket.overridden(0, None).is_err());
-        let log: Quota = "5/s sliding_log".parse().unwrap();
-        assert!(log.overridden(10_001, None).is_err());
+        assert_eq!(drip.overridden(9, None).to_string(), "9/s leaky_bucket queue 3");
+    }
+
+    #[test]
+    fn an_override_beyond_a_bound_means_the_bound() {
+        let wild = |text: &str, limit, window| {
+            let quota = text.parse::<Quota>().unwrap().overridden(limit, window);
+            (quota.limit(), quota.capacity(), quota.window().as_millis())
+        };
+        let longest = u128::from(WINDOW_MILLIS_MAX);
+        assert_eq!(wild("5/s sliding_log", 10_001, None), (10_000, 10_000, 1_000));
+        assert_eq!(wild("5/s", u64::MAX, Some(Duration::ZERO)), (LIMIT_MAX, LIMIT_MAX, 1));
+        assert_eq!(
+            wild("5/s burst 50", 7, Some(Duration::MAX)),
+            (7, 7, longest),
+            "a burst of a year's refill"
+        );
+        assert_eq!(wild("5/s leaky_bucket queue 9", 7, Some(Duration::MAX)), (7, 8, longest));
+        for algorithm in Algorithm::ALL {
+            let closed = Quota::new(algorithm, 5, Duration::from_secs(1)).unwrap().overridden(0, None);
+            assert!(closed.is_closed(), "{algorithm}");
+            assert_eq!((closed.capacity(), closed.cost_max()), (0, 0), "{algorithm}");
+        }
     }
 }

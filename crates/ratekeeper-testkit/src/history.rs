@@ -145,7 +145,10 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let id_use = prop_oneof![(1..40u64).prop_map(IdUse::Once), (1..20u64).prop_map(IdUse::Hold)];
     let id = proptest::option::weighted(0.3, (0..6u8, id_use));
-    let to = (1..12u64, proptest::option::of(500..30_000u64), proptest::option::of(1..60u64));
+    // Some beyond what a log or a bucket can count.
+    let limit = prop_oneof![12 => 1..12u64, 1 => Just(20_000), 1 => Just(1_000_000_000)];
+    let window_ms = prop_oneof![12 => 500..30_000u64, 1 => Just(31_622_400_000), 1 => Just(1)];
+    let to = (limit, proptest::option::of(window_ms), proptest::option::of(1..60u64));
     prop_oneof![
         6 => jump.prop_map(Event::Clock),
         12 => (charge_plans(6), proptest::bool::weighted(0.1), id)

@@ -55,7 +55,7 @@ impl Engine for ModelEngine {
     }
 
     fn check(&mut self, check: &Check<'_>) -> Result<Decision, String> {
-        self.model.check(check, self.now).map_err(|error| error.to_string())
+        Ok(self.model.check(check, self.now))
     }
 
     fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String> {

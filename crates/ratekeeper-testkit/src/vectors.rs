@@ -141,11 +141,24 @@ enum RetryAfter {
 ///
 /// # Panics
 /// At the first expectation that does not hold, naming file, case and step.
-pub fn run_all<E: Engine>(mut fresh: impl FnMut() -> E) -> usize {
+pub fn run_all<E: Engine>(fresh: impl FnMut() -> E) -> usize {
+    run(&files("vectors"), fresh)
+}
+
+/// As [`run_all`], with the tables about counters that rules share: surfaces may
+/// keep the keys they are given apart from those, stores do not.
+///
+/// # Panics
+/// As [`run_all`].
+pub fn run_all_of_stores<E: Engine>(fresh: impl FnMut() -> E) -> usize {
+    run(&[files("vectors"), files("stores")].concat(), fresh)
+}
+
+fn run<E: Engine>(files: &[PathBuf], mut fresh: impl FnMut() -> E) -> usize {
     let mut steps = 0;
-    for path in files() {
+    for path in files {
         let text =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for case in &file.case {
             let mut engine = fresh();
@@ -163,8 +176,8 @@ pub fn run_all<E: Engine>(mut fresh: impl FnMut() -> E) -> usize {
     steps
 }
 
-fn files() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vectors");
+fn files(tables: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(tables);
     let folders = std::fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
     let mut files: Vec<PathBuf> = folders
         .filter_map(|folder| std::fs::read_dir(folder.ok()?.path()).ok())

@@ -137,7 +137,7 @@ impl<R: ?Sized> Limiter<R> {
     ///
     /// # Errors
     /// Only if the request itself cannot be judged: a key that is empty or too
-    /// long, or an override that fits no quota.
+    /// long.
     pub async fn check(&self, request: &R) -> Result<Decision, InvalidInput> {
         self.check_cost(request, 1).await
     }

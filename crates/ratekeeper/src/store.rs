@@ -1,5 +1,6 @@
 //! The seam between the limiter and where counters live.
 
+mod meetings;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

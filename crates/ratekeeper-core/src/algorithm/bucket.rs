@@ -97,6 +97,13 @@ impl Bucket {
     fn expires_at(&self) -> u64 {
         self.full_at + u64::from(self.remainder > 0)
     }
+
+    /// What a quota that lets nothing pass leaves: there is no rate to tell the
+    /// debt in, which waits as it is for a quota that has one.
+    #[cold]
+    fn closed(&self, now: u64) -> Status {
+        Status { remaining: 0, reset_after: self.expires_at().saturating_sub(now) }
+    }
 }
 
 /// A bucket of tokens: what is not owed can be had at once.
@@ -106,7 +113,7 @@ pub struct TokenBucket(pub Bucket);
 impl Counter for TokenBucket {
     #[inline]
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.0.owes_too_much(quota, now, quota.room())
+        !quota.is_closed() && self.0.owes_too_much(quota, now, quota.room())
     }
 
     /// The quota shrank or the clock stepped far back: owe what can be owed.
@@ -123,6 +130,10 @@ impl Counter for TokenBucket {
     /// the commonest charge of all.
     #[inline]
     fn attempt(&mut self, quota: &Quota, now: u64, cost: u32, commit: bool) -> Attempt {
+        if quota.is_closed() {
+            let status = self.0.closed(now);
+            return Attempt { wait: Wait::NEVER, proceed_after: 0, status, receipt: None };
+        }
         let (debt, room) = (self.0.debt(quota, now), quota.room());
         let owed = plus_units(debt, cost, quota);
         let wait = if cost > quota.cost_max() { Wait::NEVER } else { wait_until(owed, room) };
@@ -149,6 +160,9 @@ impl Counter for TokenBucket {
 
     #[inline]
     fn status(&self, quota: &Quota, now: u64) -> Status {
+        if quota.is_closed() {
+            return self.0.closed(now);
+        }
         Status {
             remaining: units_between(self.0.debt(quota, now), quota.room(), quota),
             reset_after: self.0.reset_after(quota, now),
@@ -179,7 +193,7 @@ impl LeakyBucket {
 
 impl Counter for LeakyBucket {
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        self.0.owes_too_much(quota, now, Self::debt_max(quota))
+        !quota.is_closed() && self.0.owes_too_much(quota, now, Self::debt_max(quota))
     }
 
     fn heal(&mut self, quota: &Quota, now: u64) {
@@ -199,6 +213,9 @@ impl Counter for LeakyBucket {
     }
 
     fn status(&self, quota: &Quota, now: u64) -> Status {
+        if quota.is_closed() {
+            return self.0.closed(now);
+        }
         let (debt, room) = (self.0.debt(quota, now), quota.room());
         // The one in service comes on top of those that queue.
         let remaining = if debt > room { 0 } else { units_between(debt, room, quota) + 1 };

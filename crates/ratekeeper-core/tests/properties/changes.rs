@@ -48,10 +48,12 @@ fn steps() -> impl Strategy<Value = i64> {
 }
 
 fn overrides() -> impl Strategy<Value = Event> {
-    (rates(), any::<bool>()).prop_map(|((limit, millis), has_window)| Event::Quota {
-        limit,
-        window_millis: has_window.then_some(millis),
-    })
+    let quota = |(limit, window_millis)| Event::Quota { limit, window_millis };
+    let usual = (rates(), any::<bool>()).prop_map(|((limit, millis), own)| (limit, own.then_some(millis)));
+    // Stored by whoever, so beyond every bound.
+    let any_number = || prop_oneof![Just(0), any::<u64>(), (0..40u32).prop_map(|digits| 1 << digits)];
+    let wild = (any_number(), proptest::option::of(any_number()));
+    prop_oneof![4 => usual, 1 => wild].prop_map(quota)
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -107,7 +109,7 @@ impl Stage {
             }
             Event::Quota { limit, window_millis } => {
                 let window = window_millis.map(Duration::from_millis);
-                self.counter.quota = self.first.overridden(limit, window).unwrap_or(self.first);
+                self.counter.quota = self.first.overridden(limit, window);
                 self.longest = self.longest.max(fill_time(&self.counter.quota));
             }
             Event::Step(by) => self.set_clock(self.now.saturating_add_signed(by)),
@@ -162,7 +164,7 @@ impl Stage {
 /// one window ahead stands, and from there a sliding window is over after two.
 fn fill_time(quota: &Quota) -> u64 {
     let window = u128::from(quota.window_micros());
-    let burst = (u128::from(quota.capacity()) * window).div_ceil(quota.limit().into());
+    let burst = (u128::from(quota.capacity()) * window).div_ceil(quota.limit().max(1).into());
     3 * u64::try_from(burst.max(window)).expect("at most a year")
 }
 

@@ -259,7 +259,8 @@ impl Counter {
         let pause = match pause {
             Pause::Micros(micros) => micros,
             Pause::Share(permille) => window / 1_000 * permille,
-            Pause::Units(units, more) => units * window / u64::from(self.quota.limit()) + more,
+            Pause::Units(units, more) => units * window / u64::from(self.quota.limit().max(1)) + more,
+            Pause::UntilOne { .. } if self.quota.is_closed() => 0,
             Pause::UntilOne { early } => {
                 self.wait(now, 1).as_micros().expect("one unit passes some day").saturating_sub(early)
             }

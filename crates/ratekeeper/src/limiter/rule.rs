@@ -152,8 +152,7 @@ impl<R: ?Sized> Rule<R> {
     pub(super) fn compile(self, instances: u32) -> Result<Compiled<R>, BuildError> {
         let wrong = |source| BuildError { rule: self.name.clone(), source };
         let (name, quotas) = self.named_quotas().map_err(wrong)?;
-        let share = quotas.iter().map(|(name, quota)| Ok((*name, share_of(*quota, instances)?)));
-        let share = share.collect::<Result<_, _>>().map_err(wrong)?;
+        let share = quotas.iter().map(|(name, quota)| (*name, share_of(*quota, instances))).collect();
         Ok(Compiled {
             share,
             name,
@@ -232,7 +231,7 @@ impl<R: ?Sized> Compiled<R> {
 }
 
 /// One of `instances` equal shares of a quota, at least one unit.
-pub(crate) fn share_of(quota: Quota, instances: u32) -> Result<Quota, InvalidInput> {
+pub(crate) fn share_of(quota: Quota, instances: u32) -> Quota {
     quota.overridden(u64::from(quota.limit() / instances).max(1), None)
 }
 

@@ -212,8 +212,8 @@ impl ServiceLimiter {
     /// A denial is a decision, and so is what a rule says to an outage.
     ///
     /// # Errors
-    /// Only if no store could judge the request: a cost beyond 10^9, more than
-    /// 64 quotas at once, or an override that fits no quota.
+    /// Only if no store could judge the request: a cost beyond 10^9, or more
+    /// than 64 quotas at once.
     pub async fn check(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
         let matched = self.matched(ask);
         matched.check().await

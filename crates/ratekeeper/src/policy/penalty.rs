@@ -212,7 +212,10 @@ impl Engine {
             let mut shut = decision.verdicts().iter().filter(|verdict| verdict.name() == penalty.gate.0);
             let left = shut.find_map(|verdict| verdict.retry_after().as_micros()).unwrap_or(0);
             let whole = Duration::from_millis(left / 1_000);
-            let Ok(quota) = penalty.gate.1.overridden(1, Some(whole)) else { continue };
+            if whole.is_zero() {
+                continue;
+            }
+            let quota = penalty.gate.1.overridden(1, Some(whole));
             let key = Key::new(penalty.gate.0, &rule.subject)?;
             self.shut_here(rule, penalty, &Charge::new(key, &quota))?;
         }

@@ -35,6 +35,7 @@ use self::locked::{Locked, Part, full, shard_index};
 use self::overrides::OverrideTable;
 use self::shard::Shard;
 use self::slot::Pressure;
+use super::meetings::Meetings;
 use super::{Overrides, Store, StoreError, StoreFuture};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
@@ -72,6 +73,7 @@ pub struct MemoryStore {
     ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
     overrides: OverrideTable,
     control: ControlCell,
+    meetings: Meetings,
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -130,6 +132,7 @@ impl MemoryStore {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
             control: ControlCell::default(),
+            meetings: Meetings::new(),
             fingerprinter,
             shards: (0..SHARDS).map(shard).collect(),
             ledgers: (0..LEDGERS).map(ledger).collect(),
@@ -161,26 +164,27 @@ impl MemoryStore {
 
     #[inline]
     fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
+        if charge.is_overridable() && charge.shared_scope().is_some() {
+            return self.fingerprinter.shared_counter(charge.key().subject());
+        }
         self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
     }
 
     /// The quotas in force and who set them, as the overrides stand at one
     /// instant; nothing if overrides concern none of the charges.
     #[inline]
-    fn resolved(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Resolved, StoreError> {
+    fn resolved(&self, charges: &[Charge<'_>], now: Timestamp) -> Resolved {
         if !charges.iter().any(|charge| self.overrides.concern(charge)) {
-            return Ok(SmallVec::new());
+            return SmallVec::new();
         }
         let table = self.overrides.snapshot();
-        let resolved = charges.iter().map(|charge| resolve(charge, now, |scope| table.find(scope)));
-        Ok(resolved.collect::<Result<_, _>>()?)
+        charges.iter().map(|charge| resolve(charge, now, |scope| table.find(scope))).collect()
     }
 
     /// Judges a check; the same as [`Store::check`], without the future.
     ///
     /// # Errors
-    /// If the store is at its bound and nothing can go, or an override that
-    /// applies does not fit its quota.
+    /// If the store is at its bound and nothing can go.
     #[inline]
     pub fn decide(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
         let mut decision = Decision::default();
@@ -191,6 +195,7 @@ impl MemoryStore {
     #[inline]
     fn decide_into(&self, check: &Check<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let now = self.clock.now();
+        self.meetings.note(check);
         match check.charges() {
             [charge] => self.decide_one(charge, now, check.is_peek(), decision),
             charges => self.decide_many(charges, now, check.is_peek(), decision),
@@ -210,7 +215,7 @@ impl MemoryStore {
         let mut shard = self.shard(fingerprint);
         let resolved;
         let (quota, level) = if self.overrides.concern(charge) {
-            resolved = self.resolved(std::slice::from_ref(charge), now)?[0];
+            resolved = self.resolved(std::slice::from_ref(charge), now)[0];
             (&resolved.0, resolved.1)
         } else {
             (charge.quota(), charge.quota_level())
@@ -247,7 +252,7 @@ impl MemoryStore {
         let fingerprints: SmallVec<[Fingerprint; INLINE]> =
             charges.iter().map(|charge| self.fingerprint(charge)).collect();
         let mut shards = self.lock_all(&fingerprints);
-        let resolved = self.resolved(charges, now)?;
+        let resolved = self.resolved(charges, now);
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(&fingerprints, now);
         let peek = peek || !has_room;
@@ -325,7 +330,10 @@ impl MemoryStore {
             if verdict.name() != charge.key().scope() {
                 continue;
             }
-            let fingerprint = self.fingerprinter.counter(charge.key(), verdict.quota().algorithm());
+            if verdict.quota().algorithm() != charge.quota().algorithm() {
+                continue;
+            }
+            let fingerprint = self.fingerprint(charge);
             self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
@@ -334,10 +342,15 @@ impl MemoryStore {
     }
 
     fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
-        let fingerprint = self.fingerprinter.counter(key, algorithm);
-        let mut shard = self.shard(fingerprint);
-        let found = shard.find(fingerprint);
-        found.inspect(|index| shard.remove(*index)).is_some()
+        let remove = |fingerprint| {
+            let mut shard = self.shard(fingerprint);
+            let found = shard.find(fingerprint);
+            found.inspect(|index| shard.remove(*index)).is_some()
+        };
+        let own = remove(self.fingerprinter.counter(key, algorithm));
+        // Whoever has only the key cannot know whether it was shared.
+        let shared = algorithm == Algorithm::FixedWindow;
+        own | (shared && remove(self.fingerprinter.shared_counter(key.subject())))
     }
 }
 

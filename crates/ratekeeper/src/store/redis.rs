@@ -25,6 +25,7 @@ mod error;
 mod lane;
 mod layout;
 mod link;
+mod override_hash;
 mod overrides;
 mod record;
 
@@ -47,6 +48,7 @@ use self::layout::{Class, Layout};
 use self::link::{Link, Script};
 use self::record::Record;
 use crate::control::{Control, ControlCell};
+use crate::store::meetings::Meetings;
 use crate::store::{Health, Overrides, Store, StoreError, StoreFuture};
 
 /// The script, for those who want to read what runs on their server.
@@ -80,6 +82,7 @@ struct Inner {
     lanes: Box<[Arc<Lane>]>,
     next: AtomicUsize,
     control: ControlCell,
+    meetings: Meetings,
     /// Keys live at least so long: with a clock of their own, tests must not
     /// lose them to the server's.
     ttl_millis_min: u64,
@@ -209,7 +212,8 @@ impl RedisStoreBuilder {
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
         let layout = Layout::new(&self.prefix);
         let next = AtomicUsize::new(0);
-        let inner = Arc::new(Inner { layout, lanes, next, control: ControlCell::default(), ttl_millis_min });
+        let (control, meetings) = (ControlCell::default(), Meetings::new());
+        let inner = Arc::new(Inner { layout, lanes, next, control, meetings, ttl_millis_min });
         runtime.spawn(control::follow(Arc::downgrade(&inner)));
         Ok(RedisStore { inner })
     }
@@ -292,6 +296,7 @@ impl Inner {
         check: &Check<'_>,
         reservation: &Reservation<'_>,
     ) -> Result<Decision, StoreError> {
+        self.meetings.note(check);
         let kept = record::keep(&self.layout, check);
         let item = Item::once(&self.layout, check, reservation, kept);
         let lane = self.lane();
@@ -370,6 +375,7 @@ impl Store for RedisStore {
             return StoreFuture::ready(Err(refusal));
         }
         StoreFuture::pending(async move {
+            self.inner.meetings.note(check);
             let reply = lane.ask(Item::check(&self.inner.layout, check)).await?;
             // Answered, but perhaps only that nothing could be written.
             reply.answer().decision(check).inspect_err(|error| lane.count(error))

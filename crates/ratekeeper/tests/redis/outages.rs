@@ -10,7 +10,7 @@ mod control;
 mod flush;
 mod full;
 mod load;
-mod logs;
+pub(crate) mod logs;
 mod lost;
 mod policies;
 mod refusals;

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use ratekeeper::{Charge, Level, Override, OverrideScope, RedisStore, Store, StoreErrorKind};
+use ratekeeper::{
+    Charge, Check, Level, MemoryStore, Model, Override, OverrideScope, RedisStore, Store, StoreErrorKind,
+    Verdict,
+};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
+use crate::outages::logs;
 use crate::setup::{ask, charge, is_allowed, keys, left, quota, store, until};
 
 fn project<'a>(endpoint: &'a str, organisation: &'a str, project: &'a str) -> OverrideScope<'a> {
@@ -195,13 +199,178 @@ async fn an_override_in_the_past_is_none() {
     let server = Server::start(Flavour::Redis7);
     let store = store(&server, "").await;
     let own = search("project 1", "1");
+    let scope = own.override_scope().unwrap();
     let key = "ratelimit_override:/search:1:1";
-    // As after a clock that was set, or a time to live that was taken away by hand.
-    let over = store.now().as_micros() - 1;
-    assert_eq!(server.cli(&["HSET", key, "max_requests", "9", "expires_at", &over.to_string()]), "2");
+    // As long as the server has not yet seen that its key is over, too.
+    let over = (store.now().as_micros() - 1).to_string();
+    assert_eq!(server.cli(&["HSET", key, "max_requests", "9", "expires_at", &over]), "2");
+    assert_eq!(server.cli(&["PEXPIRE", key, "900"]), "1");
     assert_eq!(in_force(&store, &own).await, (3, Level::Default));
-    assert_eq!(store.overrides().get(own.override_scope().unwrap()).await.unwrap(), None);
+    assert_eq!(store.overrides().get(scope).await.unwrap(), None);
     assert_eq!(store.overrides().list("1", Some("1")).await.unwrap(), []);
-    assert!(!store.overrides().delete(own.override_scope().unwrap()).await.unwrap(), "none that applied");
+    assert!(!store.overrides().delete(scope).await.unwrap(), "none that applied");
     assert_eq!(keys(&server), [""; 0], "but it is gone now");
+    // Another life for its key is another life for the override.
+    for life in [["PEXPIRE", key, "60000"].as_slice(), &["PERSIST", key]] {
+        assert_eq!(server.cli(&["HSET", key, "max_requests", "9", "expires_at", &over]), "2");
+        assert_eq!(server.cli(&["PEXPIRE", key, "900"]), "1");
+        assert_eq!(server.cli(life), "1");
+        assert_eq!(in_force(&store, &own).await, (9, Level::Project), "{life:?}");
+        assert_eq!(store.overrides().get(scope).await.unwrap().map(|found| found.limit), Some(9), "{life:?}");
+        assert_eq!(server.cli(&["DEL", key]), "1");
+    }
+}
+
+#[tokio::test]
+async fn what_others_set_counts_although_we_said_something_else_before() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let store = store(&server, "").await;
+        let own = search("project 1", "1");
+        let scope = own.override_scope().unwrap();
+        let key = "ratelimit_override:/search:1:1";
+        let end = store.now().after(Duration::from_millis(1));
+        let ours = Override {
+            window: Some(Duration::from_millis(1_500)),
+            expires_at: Some(end),
+            ..Override::limit(7)
+        };
+        store.overrides().set(scope, ours).await.unwrap();
+        // As if they had come just in time.
+        let stale = ["window_ms", "1500", "expires_at", &end.as_micros().to_string()].map(str::to_owned);
+        let theirs = ["max_requests", "500", "expiry", "120"].map(str::to_owned);
+        let fields: Vec<&str> = stale.iter().chain(&theirs).map(String::as_str).collect();
+        let _ = server.cli(&[["HSET", key].as_slice(), &fields].concat());
+        assert_eq!(server.cli(&["EXPIRE", key, "86400"]), "1");
+        until("what we said is over", async || store.now() > end).await;
+        let decision = ask(&store, &own).await.unwrap();
+        let verdict = &decision.verdicts()[0];
+        assert_eq!(
+            (verdict.level(), verdict.quota().to_string().as_str()),
+            (Level::Project, "500/2min fixed_window")
+        );
+        let found = store.overrides().get(scope).await.unwrap().unwrap();
+        assert_eq!((found.limit, found.window), (500, Some(Duration::from_secs(120))), "{flavour}");
+        let left = found.expires_at.unwrap().as_micros() - store.now().as_micros();
+        assert!((86_000_000_000..=86_400_000_000).contains(&left), "{left} microseconds left on {flavour}");
+    }
+}
+
+/// What others may write at the key of an override, and what it means: the limit and the window in
+/// milliseconds, each the charge's own if there is none.
+const WRITTEN: [(&[&str], Option<u64>, Option<u64>); 17] = [
+    (&["max_requests", "9", "expiry", "60"], Some(9), Some(60_000)),
+    (&["max_requests", "0", "expiry", "60"], Some(0), Some(60_000)),
+    (&["max_requests", "0"], Some(0), None),
+    (&["max_requests", "-3"], Some(0), None),
+    (&["max_requests", "2000000000", "expiry", "60"], Some(2_000_000_000), Some(60_000)),
+    (&["max_requests", "20000"], Some(20_000), None),
+    (&["max_requests", "2", "expiry", "0"], Some(2), Some(0)),
+    (&["max_requests", "2", "expiry", "-1"], Some(2), Some(0)),
+    (&["max_requests", "2", "expiry", "63072000"], Some(2), Some(u64::MAX)),
+    (&["max_requests", "1e999", "expiry", "1e999"], Some(u64::MAX), Some(u64::MAX)),
+    (&["expiry", "5"], None, Some(5_000)),
+    (&["max_requests", "4"], Some(4), None),
+    (&["max_requests", "100.0", "expiry", " 60.0 "], Some(100), Some(60_000)),
+    (&["max_requests", "2.9", "expiry", "1.5"], Some(2), Some(1_500)),
+    (&["max_requests", "2", "expiry", "2", "window_ms", "1500"], Some(2), Some(1_500)),
+    (&["max_requests", "2", "expiry", "3", "window_ms", "1500"], Some(2), Some(3_000)),
+    (&["note", "nothing of ours", "window_ms", "1500"], None, None),
+];
+
+/// Each as the rules of the core have it, on every algorithm: with room, without, and looked at.
+#[tokio::test]
+async fn what_others_write_means_what_the_core_makes_of_it() {
+    let quotas = [
+        "5/h fixed_window",
+        "5/h sliding_window",
+        "5/h sliding_log",
+        "5/h burst 50",
+        "5/h leaky_bucket queue 4",
+        "5/h concurrency",
+        "5/calendar day",
+    ];
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let store = store(&server, "").await;
+        for ((fields, limit, window), text) in WRITTEN.iter().flat_map(|w| quotas.iter().map(move |q| (w, q)))
+        {
+            assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+            let own = quota(text);
+            // On a subject of Application Kit's, so that its counters are met, too.
+            let shared = charge("q", "/x:7:42", own).overridable(project("/x", "7", "42"));
+            let there = [["HSET", "ratelimit_override:/x:7:42"].as_slice(), fields].concat();
+            let mut model = Model::default();
+            assert!(is_allowed(&store, &shared.cost(3).unwrap()).await, "before there is an override");
+            let start = ask(&store, &shared.cost(0).unwrap()).await.unwrap().at();
+            let _ = server.cli(&there);
+            let limit = limit.unwrap_or(own.limit().into());
+            let expected = own.overridden(limit, window.map(Duration::from_millis));
+            let expected = if limit == 5 && window.is_none() { *own } else { expected };
+            let resolved = charge("q", "s", &expected);
+            model.check(&Check::one(&charge("q", "s", own).cost(3).unwrap()), start);
+            for cost in [0, 1, 1, 6, 1_000_000_000] {
+                let asked = ask(&store, &shared.cost(cost).unwrap()).await.unwrap();
+                let known = model.check(&Check::one(&resolved.cost(cost).unwrap()), asked.at());
+                let what = format!("{fields:?}, {text}, cost {cost} on {flavour}: {asked} but {known}");
+                let (found, right) = (&asked.verdicts()[0], &known.verdicts()[0]);
+                assert_eq!(found.quota(), right.quota(), "{what}");
+                let tells = |v: &Verdict| (v.is_admitted(), v.remaining(), v.retry_after().is_never());
+                if window.is_none_or(|window| window > 1_000) {
+                    assert_eq!(tells(found), tells(right), "{what}");
+                }
+                let level = if fields[0] == "note" { Level::Default } else { Level::Project };
+                assert_eq!(found.level(), level, "{what}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn spoilt_overrides_hide_no_others() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let store = store(&server, "").await;
+        for endpoint in ["/a", "/z"] {
+            set(&store, project(endpoint, "1", "2"), 5).await;
+        }
+        for (endpoint, fields) in [
+            ("/b", ["HSET", "max_requests", "many"].as_slice()),
+            ("/c", &["HSET", "expiry", "60"]),
+            ("/d", &["SET", "10"]),
+            ("/e", &["HSET", "note", "x"]),
+        ] {
+            let key = format!("ratelimit_override:{endpoint}:1:2");
+            let _ = server.cli(&[&[fields[0], &key], &fields[1..]].concat());
+        }
+        let listed = store.overrides().list("1", Some("2")).await.unwrap();
+        assert_eq!(listed.iter().map(|(endpoint, _)| endpoint.as_str()).collect::<Vec<_>>(), ["/a", "/z"]);
+        for endpoint in ["/b", "/c", "/d"] {
+            let error = store.overrides().get(project(endpoint, "1", "2")).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unreadable, "{endpoint} on {flavour}: {error}");
+        }
+        assert_eq!(store.overrides().clear("1", Some("2")).await.unwrap(), 5, "and all can be cleared");
+        assert_eq!(keys(&server), [""; 0], "{flavour}");
+    }
+}
+
+#[tokio::test]
+async fn rules_that_meet_on_one_counter_are_told_of_once() {
+    logs::begin();
+    let server = Server::start(Flavour::Redis7);
+    let (memory, redis) = (MemoryStore::new(), store(&server, "").await);
+    let stores: [(&dyn Store, &str); 2] = [(&memory, "/met-in-memory"), (&redis, "/met-on-redis")];
+    for (store, endpoint) in stores {
+        let subject = format!("{endpoint}:1:42");
+        let told = || logs::all().iter().filter(|line| line.contains(endpoint)).count();
+        for (text, name, expected) in [
+            ("10/s fixed_window", "second", 0),
+            ("100/min fixed_window", "minute", 1),
+            ("10/s fixed_window", "second", 1),
+        ] {
+            let own = charge(name, &subject, quota(text)).overridable(project(endpoint, "1", "42"));
+            store.check(&Check::one(&own)).await.unwrap();
+            assert_eq!(told(), expected, "{endpoint} after {name}");
+        }
+    }
 }

@@ -49,8 +49,7 @@ impl LimitSets {
         if let Some(known) = self.known.get(&(level, quotas.clone())) {
             return Ok(*known);
         }
-        let share = quotas.iter().map(|(name, quota)| Ok((*name, share_of(*quota, self.instances)?)));
-        let share = share.collect::<Result<_, InvalidInput>>()?;
+        let share = quotas.iter().map(|(name, quota)| (*name, share_of(*quota, self.instances))).collect();
         // A document has less values than a number has room for.
         let index = u32::try_from(self.sets.len()).unwrap_or(UNLIMITED);
         self.sets.push(LimitSet { quotas: quotas.clone().into(), share, level });

@@ -22,6 +22,8 @@ pub(super) struct Fingerprint {
 
 /// Polymur adds its tweak to sums below 2^63 without wrapping.
 const TWEAK_MASK: u64 = (1 << 60) - 1;
+/// In place of the id of a name, none of which is so small but by a chance of 2^-58.
+const SHARED: u64 = 2;
 
 /// A store's secret.
 #[derive(Clone)]
@@ -39,6 +41,12 @@ impl Fingerprinter {
     pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm) -> Fingerprint {
         // Names' ids differ in all bits, so the algorithm can be added on top.
         self.of(key.subject(), key.scope().id().wrapping_add(algorithm as u64) & TWEAK_MASK)
+    }
+
+    /// The counter of a [shared scope](ratekeeper_core::Charge::shared_scope), which is
+    /// the same under any rule.
+    pub(super) fn shared_counter(&self, subject: &[u8]) -> Fingerprint {
+        self.of(subject, SHARED)
     }
 
     pub(super) fn scope(&self, scope: OverrideScope<'_>) -> Fingerprint {

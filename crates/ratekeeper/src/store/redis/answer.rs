@@ -28,7 +28,6 @@ const DENIED: u8 = 2;
 const REPEATED: u8 = 3;
 const OTHER_CHECK: u8 = 4;
 const UNREADABLE: u8 = 5;
-const OVERRIDE_WRONG: u8 = 6;
 const NOT_WRITTEN: u8 = 7;
 
 /// The answer to one item.
@@ -121,7 +120,6 @@ fn skip(reader: &mut Reader<'_>, charges: usize) -> Result<(), StoreError> {
             reader.take(length as usize).map(|_| ())
         }
         UNREADABLE => reader.take(2).map(|_| ()),
-        OVERRIDE_WRONG => reader.take(18).map(|_| ()),
         NOT_WRITTEN => {
             let length = reader.u8()?;
             reader.take(length.into()).map(|_| ())
@@ -172,7 +170,7 @@ impl<'a> Answer<'a> {
         let mut reader = Reader(self.bytes);
         let status = reader.u8()?;
         if !matches!(status, ALLOWED | DENIED) {
-            return Err(self.failure(charges));
+            return Err(self.failure());
         }
         let mut decision = Decision::default();
         let mut value: &[u8] = &[];
@@ -210,7 +208,7 @@ impl<'a> Answer<'a> {
             Some(11) => Ok(Settled::Already),
             Some(12) => Ok(Settled::Lapsed),
             Some(13) => Ok(Settled::Unknown),
-            _ => Err(self.failure(&[])),
+            _ => Err(self.failure()),
         }
     }
 
@@ -219,34 +217,21 @@ impl<'a> Answer<'a> {
         match self.bytes.first() {
             Some(14) => Ok(true),
             Some(15) => Ok(false),
-            _ => Err(self.failure(&[])),
+            _ => Err(self.failure()),
         }
     }
 
     #[cold]
-    fn failure(self, charges: &[Charge<'_>]) -> StoreError {
+    fn failure(self) -> StoreError {
         let mut reader = Reader(self.bytes);
         match reader.u8() {
             Ok(UNREADABLE) => StoreError::unreadable(),
-            Ok(OVERRIDE_WRONG) => override_error(&mut reader, charges).unwrap_or_else(|error| error),
             Ok(NOT_WRITTEN) => match reader.u8().and_then(|length| reader.take(length.into())) {
                 Ok(reason) => StoreError::from_server(&String::from_utf8_lossy(reason)),
                 Err(error) => error,
             },
             _ => garbled(),
         }
-    }
-}
-
-/// What is wrong with an override: what the same override would be anywhere.
-fn override_error(reader: &mut Reader<'_>, charges: &[Charge<'_>]) -> Result<StoreError, StoreError> {
-    let index = reader.u8()?;
-    reader.u8()?;
-    let (limit, window) = (reader.whole()?, reader.optional()?);
-    let charge = charges.get(usize::from(index)).ok_or_else(garbled)?;
-    match charge.quota().overridden(limit, window.map(Duration::from_micros)) {
-        Err(error) => Ok(error.into()),
-        Ok(_) => Err(garbled()),
     }
 }
 
@@ -269,7 +254,7 @@ fn found<'a>(
     if let 7 | 8 = kind {
         let level = if kind == 7 { Level::Project } else { Level::Organisation };
         let (limit, window) = (reader.whole()?, reader.optional()?);
-        let quota = charge.quota().overridden(limit, window.map(Duration::from_micros))?;
+        let quota = charge.quota().overridden(limit, window.map(Duration::from_micros));
         terms = Some((quota, level));
         kind = reader.u8()?;
     }

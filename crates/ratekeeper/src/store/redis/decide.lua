@@ -40,7 +40,7 @@
 --               before, 2 (I2 length): the value, 3: a log or leases boiled down to what
 --               decides, 4 (d count, d milliseconds left): a counter of Application Kit
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
---             5 unreadable (I2 key)    6 override out of range (7 or 8, d limit, d window)
+--             5 unreadable (I2 key)
 --             7 not written (B length): the server's reason
 --             10 done  11 settled before  12 lapsed  13 unknown
 --             14 there was a counter  15 there was none
@@ -66,6 +66,8 @@ local function general()
   local EXACT = 9007199254740992
   local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
   local SLACK_MIN, SLACK_MAX, TEST_TTL = 1000000, 60000000, 60000
+  local RENEWED = 1000                            -- milliseconds a key may outlive its override
+  local NUMBER = '^%s*[%d%.eE+-]+%s*$'
   local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7
 
   local KEYS, blob = KEYS, ARGV[1]
@@ -246,15 +248,14 @@ local function general()
     return units * ((window - rest) / limit) + more, part
   end
 
-  -- Puts the terms of an override in a charge; false if they do not fit it.
+  -- Puts the terms of an override in a charge, cut to what its algorithm can count; false if
+  -- that closes a bucket, whose sums need a rate.
   local function override(ch, limit, window)
-    local most = (ch.alg == LOG or ch.alg == LEASES) and ENTRIES_MAX or LIMIT_MAX
-    if limit < 1 or limit > most then return false end
-    if window >= 0 then
-      if window < 1000 or window > WINDOW_MAX then return false end
-      ch.calendar = nil
-    else
-      window = ch.window
+    if (ch.alg == LOG or ch.alg == LEASES) and limit > ENTRIES_MAX then limit = ENTRIES_MAX end
+    if window >= 0 then ch.calendar = nil else window = ch.window end
+    if limit == 0 then
+      ch.limit, ch.window, ch.closed = 0, window, ch.alg == TOKEN or ch.alg == LEAKY
+      return not ch.closed
     end
     if ch.alg == TOKEN then
       local burst = muldivmod(ch.extra, limit, ch.limit)
@@ -265,7 +266,10 @@ local function general()
     ch.limit, ch.window = limit, window
     if ch.alg == TOKEN or ch.alg == LEAKY then
       ch.rm, ch.rr = span(ch.extra, window, limit)
-      if ch.rm > WINDOW_MAX or ch.rm == WINDOW_MAX and ch.rr > 0 then return false end
+      if ch.rm > WINDOW_MAX or ch.rm == WINDOW_MAX and ch.rr > 0 then -- years to refill
+        ch.extra = muldivmod(limit, WINDOW_MAX, window)
+        ch.rm, ch.rr = span(ch.extra, window, limit)
+      end
       ch.cm, ch.cr = span(ch.cost, window, limit)
     end
     return true
@@ -277,26 +281,37 @@ local function general()
   end
 
   local hashes = {}
-  -- The override in a hash: nothing, or limit, window (-1: none) and end; false if it cannot
-  -- be read.
+  -- The override in a hash: nothing, or limit (false: none), window (-1: none) and end (false: none);
+  -- false if it cannot be read. Numbers are what Application Kit's script takes for such; whoever
+  -- wrote them knew no bounds, so what is beyond one means it.
   local function override_in(k)
     if k == 0 or not any_override then return nil end
     local hash = hashes[k]
     if hash == nil then
       local fields = look('HMGET', KEYS[k], 'max_requests', 'expiry', 'window_ms', 'expires_at')
-      hash = false
-      if fields.err then
-        -- Not a hash.
-      elseif not (fields[1] or fields[2] or fields[3] or fields[4]) then
-        hash = call('EXISTS', KEYS[k]) == 0 and 'none'
+      local limit, seconds, ends, window = fields[1], fields[2], fields[4], -1
+      if limit then limit = string.find(limit, NUMBER) and tonumber(limit) end
+      if seconds then seconds = string.find(seconds, NUMBER) and tonumber(seconds) end
+      if ends then ends = whole(ends) end
+      if limit == nil or seconds == nil or ends == nil then -- also if it is not a hash
+        hash = false
+      elseif not limit and not seconds then
+        hash = 'none'
       else
-        local limit = whole(fields[1] or '')
-        local seconds, millis, ends = whole(fields[2] or ''), whole(fields[3] or ''), whole(fields[4] or '')
-        local window = millis and millis * 1000 or seconds and seconds * 1000000 or -1
-        if window > EXACT then window = EXACT end -- too long by far, but a number that can be told
-        if limit and (seconds or not fields[2]) and (millis or not fields[3]) and (ends or not fields[4]) then
-          hash = { limit, window, ends }
+        if limit then limit = limit < 0 and 0 or limit > LIMIT_MAX and LIMIT_MAX or limit - limit % 1 end
+        if seconds then
+          local millis = seconds * 1000 + 0.5
+          -- Ours, to the millisecond; not if others have set another window since.
+          local exact = fields[3] and whole(fields[3])
+          if exact and seconds == (exact + (1000 - exact % 1000) % 1000) / 1000 then millis = exact end
+          window = millis * 1000 > WINDOW_MAX and WINDOW_MAX or millis < 1 and 1000 or (millis - millis % 1) * 1000
         end
+        if ends and now >= ends and not given then
+          -- The key ends with what we put in it. If it lives on, others have set it anew.
+          local left = call('PTTL', KEYS[k])
+          ends = left >= 0 and left <= RENEWED and ends
+        end
+        hash = { limit, window, ends }
       end
       hashes[k] = hash
     end
@@ -367,10 +382,10 @@ local function general()
           if terms then
             local ch = { alg = alg, cost = cost, limit = limit, window = window, extra = charge[13],
                          cm = cm, cr = cr, rm = rm, rr = rr }
-            if not override(ch, terms[1], terms[2]) then return nil end
+            if not override(ch, terms[1] or limit, terms[2]) then return nil end
             limit, window, cm, cr, rm, rr = ch.limit, ch.window, ch.cm, ch.cr, ch.rm, ch.rr
             o = o + 1
-            out[o] = pack('<Bdd', level, terms[1], terms[2])
+            out[o] = pack('<Bdd', level, limit, terms[2])
           end
         end
         pos = pos + 4
@@ -537,15 +552,14 @@ local function general()
 
     local function unreadable(k) return pack('<BI2', 5, k) end
 
-    -- Applies the override there is; what to answer if it cannot be applied.
-    local function resolve(ch, index)
+    -- Applies the override there is; what to answer if it cannot be read.
+    local function resolve(ch)
       if not ch.project then return nil end
       local terms, level, k = override_for(ch.project, ch.organisation)
       if terms == nil then return nil end
       if not terms then return unreadable(k) end
-      ch.found = pack('<Bdd', level, terms[1], terms[2])
-      if override(ch, terms[1], terms[2]) then return nil end
-      return pack('<BB', 6, index) .. ch.found
+      override(ch, terms[1] or ch.limit, terms[2])
+      ch.found = pack('<Bdd', level, ch.limit, terms[2])
     end
 
     -- Lists: a header, then the entries (instant, units, number) in order. Only the ends are
@@ -865,6 +879,7 @@ local function general()
         ch.old = pack('<Bdd', 4, kit.count, ch.healed and ch.window / 1000 or kit.left)
         return kit.count + ch.cost <= ch.limit
       end
+      if ch.closed then return false end
       local function try_step()
         local verdict
         verdict, ch.na, ch.nb, ch.nc, ch.ne = step(ch.alg, ch.a, ch.b, ch.c, ch.e, at, ch.cost, ch.limit, ch.window,
@@ -947,7 +962,7 @@ local function general()
       local n, failure, charges = plan.n, nil, nil
       charges, pos = charges_of(charges_in(plan), pos)
       for i = 1, n do
-        failure = failure or resolve(charges[i], i - 1)
+        failure = failure or resolve(charges[i])
       end
       local peek, id, argument, keep, hold, digest = op == 1, nil, nil, nil, nil, nil
       if op == 2 then

@@ -47,7 +47,7 @@ impl Layout {
 
     /// Writes the key of a charge's counter and says what it holds.
     pub(super) fn counter(&self, charge: &Charge<'_>, into: &mut Vec<u8>) -> Class {
-        if let Some(scope) = shared_with_kit(charge) {
+        if let Some(scope) = charge.shared_scope() {
             self.kit_counter(scope, into);
             return Class::Kit;
         }
@@ -95,14 +95,8 @@ impl Layout {
     /// The counters of Application Kit that `key` may stand for, if its subject
     /// reads like one: whoever has only the key cannot know.
     pub(super) fn kit_counter_of(&self, key: Key<'_>) -> Option<Vec<u8>> {
-        let subject = std::str::from_utf8(key.subject()).ok()?;
-        let (rest, project) = subject.rsplit_once(':')?;
-        let (endpoint, organisation) = rest.rsplit_once(':')?;
-        if endpoint.is_empty() || !is_integer(organisation) || !is_integer(project) {
-            return None;
-        }
         let mut name = Vec::new();
-        self.kit_counter(OverrideScope::project(endpoint, organisation, project).ok()?, &mut name);
+        self.kit_counter(OverrideScope::of_subject(key.subject())?, &mut name);
         Some(name)
     }
 
@@ -158,26 +152,6 @@ fn scope_parts(scope: OverrideScope<'_>, into: &mut Vec<u8>) {
         into.push(b':');
         escape(part.as_bytes(), true, into);
     }
-}
-
-/// Whether Application Kit would count this charge too: a fixed window whose
-/// subject is its override scope's own, with numbers for organisation and
-/// project.
-fn shared_with_kit<'a>(charge: &Charge<'a>) -> Option<OverrideScope<'a>> {
-    let scope = charge.override_scope()?;
-    let (organisation, project) = (scope.organisation_id(), scope.project_id()?);
-    let quota = charge.quota();
-    let fixed = quota.algorithm() == Algorithm::FixedWindow && quota.calendar_window().is_none();
-    let own = charge.key().subject().strip_prefix(scope.endpoint().as_bytes()).is_some_and(|rest| {
-        let rest = rest.strip_prefix(b":").and_then(|rest| rest.strip_prefix(organisation.as_bytes()));
-        rest.and_then(|rest| rest.strip_prefix(b":")) == Some(project.as_bytes())
-    });
-    (fixed && own && is_integer(organisation) && is_integer(project)).then_some(scope)
-}
-
-fn is_integer(text: &str) -> bool {
-    let canonical = text == "0" || !text.starts_with('0');
-    (1..=19).contains(&text.len()) && canonical && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What a quota's name has beyond its rule's: `rpm` of `api.rpm`.
@@ -272,9 +246,6 @@ mod tests {
         assert_eq!(class(scope, own, &bucket).0, Class::Text);
         let words = OverrideScope::project("/a", "acme", "42").unwrap();
         assert_eq!(class(words, "/a:acme:42", &quota).0, Class::Text);
-        for odd in ["007", "", "-1", "99999999999999999999"] {
-            assert!(!is_integer(odd), "{odd}");
-        }
     }
 
     #[test]

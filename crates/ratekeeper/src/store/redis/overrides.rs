@@ -1,18 +1,14 @@
 //! Overrides as Application Kit keeps them: a hash each, found with SCAN.
-//!
-//! Fields: `max_requests` and `expiry` (whole seconds) are Application Kit's;
-//! `window_ms` stands beside a window that is not of whole seconds, `expires_at`
-//! is when the override ends in microseconds, `reason` and `author` are notes.
 //! The key's time to live ends with the override.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ::redis::{Cmd, FromRedisValue, cmd, from_redis_value};
-use ratekeeper_core::{Override, OverrideScope, Timestamp};
+use ratekeeper_core::{Override, OverrideScope};
 
 use super::answer::garbled;
-use super::{Inner, RedisStore};
+use super::{Inner, RedisStore, TEST_TTL_MILLIS, override_hash};
 use crate::store::{Overrides, StoreError, StoreErrorKind, StoreFuture};
 
 /// What PTTL says of a key that is no longer there.
@@ -36,6 +32,10 @@ impl Inner {
         from_redis_value(value).map_err(|_| garbled())
     }
 
+    fn is_clock_given(&self) -> bool {
+        self.ttl_millis_min == TEST_TTL_MILLIS
+    }
+
     fn override_key(&self, scope: OverrideScope<'_>) -> Vec<u8> {
         let mut key = Vec::new();
         self.layout.override_of(scope, &mut key);
@@ -50,7 +50,7 @@ impl Inner {
         let millis = left.map(|left| left.div_ceil(1_000).max(self.ttl_millis_min).to_string());
         let mut replace = cmd("EVAL");
         replace.arg(REPLACE).arg(1).arg(&key).arg(millis.unwrap_or_default());
-        for (name, value) in fields(&to) {
+        for (name, value) in override_hash::write(&to) {
             replace.arg(name).arg(value);
         }
         self.send::<()>(replace).await
@@ -63,14 +63,17 @@ impl Inner {
         }
         // Others may keep what they like in fields of their own.
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let mut found = read(&fields.into_iter().map(|(name, value)| (text(name), text(value))).collect())?;
-        if found.expires_at.is_none() {
+        let fields = fields.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+        let Some(mut found) = override_hash::read(&fields)? else { return Ok(None) };
+        // A clock that is given knows nothing of the time to live, which is the server's.
+        if !self.is_clock_given() || found.expires_at.is_none() {
             let left: i64 = self.send(Cmd::pttl(key)).await?;
             if left == GONE {
                 return Ok(None);
             }
             let left = u64::try_from(left).ok().map(Duration::from_millis);
-            found.expires_at = left.map(|left| self.lane().now().after(left));
+            let key_ends = left.map(|left| self.lane().now().after(left));
+            found.expires_at = override_hash::end(found.expires_at, key_ends);
         }
         Ok(Some(found).filter(|found| found.is_live(self.lane().now())))
     }
@@ -109,8 +112,14 @@ impl Inner {
     ) -> Result<Vec<(String, Override)>, StoreError> {
         let mut list = Vec::new();
         for (endpoint, key) in self.keys_of(organisation, project).await? {
-            if let Some(found) = self.override_at(&key).await? {
-                list.push((endpoint, found));
+            match self.override_at(&key).await {
+                Ok(Some(found)) => list.push((endpoint, found)),
+                Ok(None) => {}
+                // One that others spoilt must not hide the rest.
+                Err(error) if error.kind() == StoreErrorKind::Unreadable => {
+                    tracing::warn!(key = ?String::from_utf8_lossy(&key), %error, "an override is not listed");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(list)
@@ -129,46 +138,6 @@ impl Inner {
         }
         Ok(cleared)
     }
-}
-
-fn fields(to: &Override) -> Vec<(&'static str, String)> {
-    let mut fields = vec![("max_requests", to.limit.to_string())];
-    if let Some(window) = to.window {
-        let millis = window.as_millis();
-        fields.push(("expiry", millis.div_ceil(1_000).to_string()));
-        if millis % 1_000 != 0 {
-            fields.push(("window_ms", millis.to_string()));
-        }
-    }
-    if let Some(end) = to.expires_at {
-        fields.push(("expires_at", end.as_micros().to_string()));
-    }
-    for (name, note) in [("reason", &to.reason), ("author", &to.author)] {
-        if !note.is_empty() {
-            fields.push((name, note.clone()));
-        }
-    }
-    fields
-}
-
-fn read(fields: &HashMap<String, String>) -> Result<Override, StoreError> {
-    let number = |name: &str| -> Result<Option<u64>, StoreError> {
-        let Some(text) = fields.get(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| {
-            let message = format!("an override has {name} = {text:?} where a whole number should be");
-            StoreError::new(StoreErrorKind::Unreadable, message)
-        })
-    };
-    let limit = number("max_requests")?
-        .ok_or_else(|| StoreError::new(StoreErrorKind::Unreadable, "an override has no max_requests"))?;
-    let seconds = number("expiry")?.map(Duration::from_secs);
-    Ok(Override {
-        limit,
-        window: number("window_ms")?.map(Duration::from_millis).or(seconds),
-        expires_at: number("expires_at")?.map(Timestamp::from_micros),
-        reason: fields.get("reason").cloned().unwrap_or_default(),
-        author: fields.get("author").cloned().unwrap_or_default(),
-    })
 }
 
 impl Overrides for RedisStore {

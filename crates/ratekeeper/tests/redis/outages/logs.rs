@@ -11,7 +11,7 @@ use tracing::{Event, Metadata, Subscriber};
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Begins to keep lines; says how many there are already.
-pub(super) fn begin() -> usize {
+pub(crate) fn begin() -> usize {
     static INSTALL: Once = Once::new();
     // For all threads: the store's own tasks run on those of a runtime.
     INSTALL.call_once(|| tracing::subscriber::set_global_default(Keeper).unwrap());
@@ -25,7 +25,7 @@ pub(super) fn about(port: u16, skipped: usize) -> Vec<String> {
 }
 
 /// All lines.
-pub(super) fn all() -> Vec<String> {
+pub(crate) fn all() -> Vec<String> {
     lines().clone()
 }
 
