@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import socket
 import threading
 import time
+import urllib.parse
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -119,6 +121,19 @@ def limits(uri: str, **options: Any) -> Check:
     """A check of `limits`, on a storage of its own or on ours."""
     limiter = FixedWindowRateLimiter(storage_from_string(uri, **options))
     return functools.partial(limiter.hit, ITEM)
+
+
+def ping(url: str) -> Check:
+    """A round trip that decides nothing, by the plainest means: what anything that sleeps for its answer takes at least."""
+    address = urllib.parse.urlsplit(url)
+    connection = socket.create_connection((address.hostname, address.port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def check(key: str) -> bytes:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64)
+
+    return check
 
 
 def limits_async(uri: str, **options: Any) -> AsyncCheck:
