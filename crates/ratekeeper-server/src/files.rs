@@ -27,7 +27,7 @@ pub fn bytes(path: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
 /// The same as text.
 ///
 /// # Errors
-/// As [`bytes`]; also if it is no text.
+/// As [`bytes()`]; also if it is no text.
 pub fn text(path: &Path, max: u64) -> anyhow::Result<String> {
     let text = String::from_utf8(bytes(path, max)?);
     text.ok().with_context(|| format!("{}: got bytes that are no UTF-8; expected text", path.display()))

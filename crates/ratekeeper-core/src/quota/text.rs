@@ -101,11 +101,13 @@ impl<'a> Reader<'a> {
     }
 
     fn eat(&mut self, wanted: Token<'_>) -> bool {
-        let found = self.peek() == Some(wanted);
-        if found {
-            self.next();
+        match self.token() {
+            Some((token, rest)) if token == wanted => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
         }
-        found
     }
 
     fn number(&mut self, after: &str) -> Result<u64, InvalidInput> {

@@ -7,6 +7,7 @@ mod call;
 mod charges;
 mod facts;
 mod limit;
+mod member;
 mod names;
 mod object;
 mod policy;
@@ -28,6 +29,7 @@ use smallvec::SmallVec;
 
 pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETERS_MAX};
 use self::call::{Call, Text};
+use self::member::{DOING, Member, REQUEST};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
@@ -40,8 +42,6 @@ use crate::serve::metrics::Metrics;
 pub const JSON: &str = "application/json";
 /// How long a reservation can be settled, unless the call says otherwise.
 pub const HOLD_DEFAULT: Duration = Duration::from_secs(60);
-/// What says something only together with an id.
-const KEPT: [&str; 1] = ["keep_seconds"];
 /// Bytes of an ordinary answer: it is written without growing.
 const ANSWER_BYTES: usize = 512;
 
@@ -156,7 +156,7 @@ impl Api {
 
     async fn peeked(&self, body: &[u8], explained: bool) -> Result<Answer, Problem> {
         let call: Call<'_> = read(body)?;
-        call.refuse(&Call::DOING)?;
+        call.refuse(&DOING)?;
         let decision = match call.charges {
             Some(_) => self.peek_charges(&call).await?,
             None => self.peek_request(&call).await?,
@@ -170,7 +170,7 @@ impl Api {
     pub async fn refund(&self, body: &[u8]) -> Answer {
         let refunded = async {
             let call: Call<'_> = read(body)?;
-            call.refuse(&["id", "keep_seconds", "hold_seconds", "actual"])?;
+            call.refuse(&[Member::Id, Member::KeepSeconds, Member::HoldSeconds, Member::Actual])?;
             let told = call.decision.as_ref().ok_or_else(|| Problem::missing("decision"))?;
             let units = call.units.unwrap_or(LIMIT_MAX);
             let refunded = match call.charges {
@@ -186,7 +186,7 @@ impl Api {
     pub async fn reserve(&self, body: &[u8]) -> Answer {
         let reserved = async {
             let call: Call<'_> = read(body)?;
-            call.refuse(&["keep_seconds", "actual", "units", "decision"])?;
+            call.refuse(&[Member::KeepSeconds, Member::Actual, Member::Units, Member::Decision])?;
             let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
             let hold = within_retention("hold_seconds", call.hold_seconds, HOLD_DEFAULT)?;
             let decision = match call.charges {
@@ -215,15 +215,22 @@ impl Api {
     pub async fn cancel(&self, body: &[u8]) -> Answer {
         let cancelled = async {
             let call: Call<'_> = read(body)?;
-            call.refuse(&["actual"])?;
+            call.refuse(&[Member::Actual])?;
             self.settled(&call, None).await
         };
         answered(cancelled.await)
     }
 
     async fn settled(&self, call: &Call<'_>, actual: Option<u64>) -> Result<Answer, Problem> {
-        call.refuse(&["keep_seconds", "hold_seconds", "units", "decision", "charges", "on_outage"])?;
-        call.refuse(&Call::REQUEST)?;
+        call.refuse(&[
+            Member::KeepSeconds,
+            Member::HoldSeconds,
+            Member::Units,
+            Member::Decision,
+            Member::Charges,
+            Member::OnOutage,
+        ])?;
+        call.refuse(&REQUEST)?;
         let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
         let settled = self.limiter.settle(id, actual).await.map_err(Problem::store)?;
         let word = match settled {
@@ -241,7 +248,7 @@ impl Api {
     pub async fn reset(&self, body: &[u8]) -> Answer {
         let reset = async {
             let call: Call<'_> = read(body)?;
-            call.refuse(&Call::DOING)?;
+            call.refuse(&DOING)?;
             let forgotten = match call.charges {
                 Some(_) => self.reset_charges(&call).await?,
                 None => self.reset_request(&call).await?,
@@ -311,48 +318,6 @@ fn within_retention(field: &str, seconds: Option<u64>, default: Duration) -> Res
         return Err(Problem::wrong(field, format!("1 to {}", RETENTION_MAX.as_secs())));
     }
     Ok(time)
-}
-
-impl Call<'_> {
-    /// What tells of a request.
-    const REQUEST: [&'static str; 11] = [
-        "service", "method", "path", "route", "query", "headers", "client", "identity", "body", "key", "cost",
-    ];
-    /// What tells what to do with it.
-    const DOING: [&'static str; 6] = ["id", "keep_seconds", "hold_seconds", "actual", "units", "decision"];
-
-    /// Refuses fields that have no place in a call.
-    fn refuse(&self, fields: &[&'static str]) -> Result<(), Problem> {
-        match fields.iter().find(|field| self.has(field)) {
-            Some(field) => Err(Problem::out_of_place(field)),
-            None => Ok(()),
-        }
-    }
-
-    fn has(&self, field: &str) -> bool {
-        match field {
-            "charges" => self.charges.is_some(),
-            "on_outage" => self.on_outage.is_some(),
-            "service" => self.service.is_some(),
-            "method" => self.method.is_some(),
-            "path" => self.path.is_some(),
-            "route" => self.route.is_some(),
-            "query" => self.query.is_some(),
-            "headers" => self.headers.is_some(),
-            "client" => self.client.is_some(),
-            "identity" => self.identity.is_some(),
-            "body" => self.body.is_some(),
-            "key" => self.key.is_some(),
-            "cost" => self.cost.is_some(),
-            "id" => self.id.is_some(),
-            "keep_seconds" => self.keep_seconds.is_some(),
-            "hold_seconds" => self.hold_seconds.is_some(),
-            "actual" => self.actual.is_some(),
-            "units" => self.units.is_some(),
-            "decision" => self.decision.is_some(),
-            _ => false,
-        }
-    }
 }
 
 impl fmt::Debug for Api {

@@ -6,17 +6,18 @@ use ratekeeper::{Decision, Origin, Outcome, Reservation, StoreError};
 
 use super::call::{Call, ToldDecision};
 use super::charges::{Asked, OnOutage};
+use super::member::{Member, REQUEST};
 use super::problem::Problem;
-use super::{Api, KEPT, input, keep};
+use super::{Api, input, keep};
 
 impl Api {
     /// Judges charges and charges them, or says (`None`) that it takes a wait for the store.
     pub(super) fn limit_at_once(&self, call: &Call<'_>) -> Result<Option<Decision>, Problem> {
-        call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        call.refuse(&[Member::HoldSeconds, Member::Actual, Member::Units, Member::Decision])?;
         if call.id.is_some() {
             return Ok(None);
         }
-        call.refuse(&KEPT)?;
+        call.refuse(&[Member::KeepSeconds])?;
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
@@ -116,7 +117,7 @@ impl Api {
     }
 
     fn asked<'c>(&self, call: &'c Call<'c>) -> Result<Asked<'c>, Problem> {
-        call.refuse(&Call::REQUEST)?;
+        call.refuse(&REQUEST)?;
         Asked::new(call, self.names())
     }
 

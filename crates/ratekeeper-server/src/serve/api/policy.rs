@@ -8,16 +8,17 @@ use ratekeeper::{Decision, Name, Quota};
 
 use super::call::{Call, Few, Text, ToldDecision};
 use super::facts::CallFacts;
+use super::member::Member;
 use super::problem::Problem;
 use super::refund::{charged, told_limit};
-use super::{Api, KEPT, input, keep};
+use super::{Api, input, keep};
 
 impl Api {
     /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
     pub(super) async fn check_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
-        call.refuse(&["hold_seconds", "actual", "units", "decision"])?;
+        call.refuse(&[Member::HoldSeconds, Member::Actual, Member::Units, Member::Decision])?;
         if call.id.is_none() {
-            call.refuse(&KEPT)?;
+            call.refuse(&[Member::KeepSeconds])?;
         }
         let matched = self.matched(call)?;
         let mut decision = Decision::default();
@@ -91,7 +92,7 @@ impl Api {
 
     /// The limits that are asked, and what they are told.
     fn facts<'c>(&self, call: &'c Call<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
-        call.refuse(&["charges", "on_outage"])?;
+        call.refuse(&[Member::Charges, Member::OnOutage])?;
         let service = match call.service.as_ref().map(Text::as_str) {
             Some(name) => {
                 let known = self.limiter.known_service(name).filter(|service| service.policy().is_some());
