@@ -9,6 +9,7 @@
 //! - [`measure`]: the loop around a check, and the rounds;
 //! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
 //! - [`targets`] and [`report`]: what we promised, and what came out;
+//! - [`command`]: the command line that comparisons share;
 //! - `http`, behind the feature of that name: a web service with and without limits;
 //! - `policy`, behind the feature of that name: which rules apply to a request;
 //! - `redis`, behind the feature of that name: the same on real servers;
@@ -20,6 +21,7 @@ use std::error::Error;
 pub mod accuracy;
 pub mod allocations;
 pub mod candidate;
+pub mod command;
 pub mod conditions;
 pub mod floor;
 #[cfg(feature = "http")]

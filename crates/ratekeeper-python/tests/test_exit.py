@@ -19,6 +19,11 @@ from ratekeeper import Limiter, Policies, PolicyLimiter, Rule, Store
 url = sys.argv[1]
 limiter = Limiter(Store.redis(url, deadline=10), Rule("r", "1000000/1h fixed_window"))
 """
+# A shell that starts tests in the background has interrupts ignored, and children inherit that.
+HEARS_INTERRUPTS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
 
 SCRIPTS = {
     "made and not used": "",
@@ -163,7 +168,8 @@ WAITS = {
 @pytest.mark.parametrize("where", WAITS)
 def test_an_interrupt_ends_a_wait(redis_backend: Backend, where: str) -> None:
     assert redis_backend.server is not None
-    text = PRELUDE + WAITS[where] + "\nlimiter.check('a')\nprint('waits', flush=True)\nlimiter.until_allowed('a', 7200)\n"
+    waiting = "\nlimiter.check('a')\nprint('waits', flush=True)\nlimiter.until_allowed('a', 7200)\n"
+    text = PRELUDE + HEARS_INTERRUPTS + WAITS[where] + waiting
     process = subprocess.Popen(
         [sys.executable, "-c", text, redis_backend.server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -179,8 +185,7 @@ def test_an_interrupt_ends_a_wait(redis_backend: Backend, where: str) -> None:
 
 def test_an_interrupt_ends_a_call_to_a_server_that_does_not_answer(redis_backend: Backend) -> None:
     assert redis_backend.server is not None
-    text = PRELUDE + """
-import signal
+    text = PRELUDE + HEARS_INTERRUPTS + """
 store = Store.redis(url, deadline=60)
 store.ping()
 os.kill(int(sys.argv[2]), signal.SIGSTOP)
