@@ -37,10 +37,10 @@ fn tell(
     }
     let text = measure(options.quick)?;
     println!("{text}");
-    match options.out {
-        Some(path) => report::write_section(&path, section, &text),
-        None => Ok(()),
+    if let Some(path) = options.out {
+        report::write_section(&path, section, &text)?;
     }
+    Ok(())
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
