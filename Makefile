@@ -33,10 +33,10 @@ deps: ## Licences, sources and duplicates of the dependencies (budget: 1 minute)
 servers: ## The servers that tests start, into target/servers (root on Debian, or Redis 7 on PATH)
 	$(PYTHON) scripts/servers.py
 
-test-rust: servers ## All Rust tests (budget: 5 minutes)
+test-rust: servers ## All Rust tests (budget: 10 minutes)
 	$(CARGO) test --workspace --all-features --locked
 
-test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 6 minutes)
+test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 7 minutes)
 	$(PYTHON) scripts/python_tests.py
 
 wheel: ## The Python package for release, into target/wheels
