@@ -43,7 +43,7 @@ wheel: ## The Python package for release, into target/wheels
 	$(PYTHON) scripts/python_wheel.py
 
 test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 3 minutes)
-	RUSTFLAGS="--cfg shuttle" $(CARGO) test --locked -p ratekeeper --test interleavings --target-dir target/shuttle
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --locked -p ratekeeper-interleavings --target-dir target/shuttle
 
 test-of-tests: servers ## Apply wrong edits to algorithms and script one by one; each must make a test fail (budget: 6 minutes)
 	$(PYTHON) scripts/test_of_tests.py --skip policy --skip store

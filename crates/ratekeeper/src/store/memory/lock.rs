@@ -68,7 +68,7 @@ mod real {
     }
 }
 
-/// A lock that the scheduler of `tests/interleavings.rs` knows about.
+/// A lock that the scheduler of `ratekeeper-interleavings` knows about.
 #[cfg(shuttle)]
 mod tested {
     use shuttle::sync::{Mutex, MutexGuard};

@@ -2,9 +2,10 @@
 //! one that switches at every lock, so orders that a real machine shows once a
 //! year come up within seconds. Deadlocks are found, too.
 //!
-//! Run by `make test-interleavings`, which sets `--cfg shuttle`.
+//! Run by `make test-interleavings`, which sets `--cfg shuttle`; without it there is
+//! nothing here. A package of its own, so that only what it needs is compiled so.
 
-#![cfg(shuttle)]
+#![cfg(all(test, shuttle))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
