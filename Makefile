@@ -25,7 +25,7 @@ test: lint deps servers test-rust test-python test-interleavings test-of-tests #
 lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --lib --bins --examples --no-deps --all-features --locked --quiet
 
 deps: ## Licences, sources and duplicates of the dependencies (budget: 1 minute)
 	$(PYTHON) scripts/check_dependencies.py

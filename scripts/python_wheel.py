@@ -12,7 +12,7 @@ def main() -> None:
     python_tests.FOLDER.mkdir(parents=True, exist_ok=True)
     newest, _ = python_tests.settings()
     newest.install_tools()
-    wheel = python_tests.build(newest.tools, "release", python_tests.ROOT / "target" / "wheels")
+    wheel = python_tests.build(newest.tools, python_tests.ROOT / "target" / "wheels", "--release")
     print(wheel.relative_to(python_tests.ROOT))
 
 
