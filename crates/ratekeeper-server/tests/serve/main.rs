@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod binary;
+mod bounds;
 mod calls;
 mod client;
 mod docs;
@@ -16,5 +17,6 @@ mod openapi;
 mod otlp;
 mod refunds;
 mod rig;
+mod series;
 mod started;
 mod vectors;
