@@ -8,6 +8,7 @@ mod calls;
 mod client;
 mod docs;
 mod ending;
+mod expressions;
 mod fuzz;
 mod health;
 mod hostile;
