@@ -38,6 +38,7 @@ fn told_limit() -> Json {
     json!({ "name": "limit", "quota": "10/min", "cost": 1, "receipt": "1700000000000000.0" })
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "what every place is")]
 fn refund(decision: Json) -> Json {
     json!({ "charges": [charge()], "decision": decision })
 }
@@ -110,6 +111,9 @@ const PLACES: [Place; 10] = [
     },
 ];
 
+/// The names of two bounds, and a value of a size.
+type OfSize<'a> = (&'a str, &'a str, &'a dyn Fn(u64) -> Json);
+
 /// Values at the bounds of a member, and whether they are within.
 fn at_bounds(name: &str, told: &Json, base: &Json) -> Vec<(Json, bool)> {
     let bound = |name: &str| told[name].as_u64();
@@ -130,7 +134,7 @@ fn at_bounds(name: &str, told: &Json, base: &Json) -> Vec<(Json, bool)> {
     };
     let object =
         |length: u64| Json::Object((0..length).map(|number| (format!("m{number}"), json!("v"))).collect());
-    let sized: [(&str, &str, &dyn Fn(u64) -> Json); 3] = [
+    let sized: [OfSize<'_>; 3] = [
         ("minLength", "maxLength", &text),
         ("minItems", "maxItems", &list),
         ("minProperties", "maxProperties", &object),

@@ -92,7 +92,7 @@ fn is_word(character: char) -> bool {
 }
 
 /// What stands within the brackets that a text begins with, if it does, and what follows.
-fn within<'t>(text: &'t str, brackets: [char; 2]) -> (Option<&'t str>, &'t str) {
+fn within(text: &str, brackets: [char; 2]) -> (Option<&str>, &str) {
     match text.strip_prefix(brackets[0]).and_then(|rest| rest.split_once(brackets[1])) {
         Some((inner, rest)) => (Some(inner), rest),
         None => (None, text),
