@@ -33,6 +33,6 @@ pub use http::{
 pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
 };
-pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
+pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
 pub use start::run;

@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use ratekeeper::policy::PolicyLimiter;
-use ratekeeper::{Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Settled, Store};
+use ratekeeper::{
+    Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Reservation, Settled, Store,
+};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde::Deserialize;
 use serde_json::json;
@@ -31,7 +33,7 @@ pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETE
 use self::call::{Call, Text};
 use self::member::{DOING, Member, REQUEST};
 pub(crate) use self::names::Names;
-pub use self::names::{LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
+pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
 use crate::serve::health::StoreWatch;
@@ -173,6 +175,9 @@ impl Api {
             call.refuse(&[Member::Id, Member::KeepSeconds, Member::HoldSeconds, Member::Actual])?;
             let told = call.decision.as_ref().ok_or_else(|| Problem::missing("decision"))?;
             let units = call.units.unwrap_or(LIMIT_MAX);
+            if units > LIMIT_MAX {
+                return Err(Problem::wrong("units", format!("a whole number from 0 to {LIMIT_MAX}")));
+            }
             let refunded = match call.charges {
                 Some(_) => self.refund_charges(&call, told, units).await?,
                 None => self.refund_request(&call, told, units).await?,
@@ -232,6 +237,8 @@ impl Api {
         ])?;
         call.refuse(&REQUEST)?;
         let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
+        // What could not have been reserved is not looked for.
+        Reservation::hold(id, HOLD_DEFAULT).map_err(input)?;
         let settled = self.limiter.settle(id, actual).await.map_err(Problem::store)?;
         let word = match settled {
             Settled::Done => "done",

@@ -18,7 +18,6 @@ use http::{HeaderValue, Method, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::task::JoinHandle;
 
 use self::connection::Connection;
 use self::response::{challenge, challenged, response, unread};
@@ -26,7 +25,7 @@ use super::admin::Admin;
 use super::api::{Answer, Api, JSON, Problem};
 use super::listener::{Finishing, Protocol, Serving, Stop, Stream};
 use super::metrics::{self, Endpoint};
-use super::otlp::{Collector, Tracer};
+use super::otlp::{Collector, Exporting, Tracer};
 use super::{health, openapi};
 
 /// The longest body of a call, in bytes.
@@ -86,10 +85,10 @@ impl Http {
         Self { idle, body_wait, ..self }
     }
 
-    /// Sends traces and metrics to a collector, within a tokio runtime and until the
-    /// server finishes; what is returned is over when the last of it was sent.
+    /// Sends traces and metrics to a collector, within a tokio runtime; what is returned
+    /// sends what is left when everything has been served.
     #[must_use]
-    pub fn traced(self, collector: Collector) -> (Self, JoinHandle<()>) {
+    pub fn traced(self, collector: Collector) -> (Self, Exporting) {
         let tracer = Arc::new(Tracer::default());
         let sending = collector.start(Arc::clone(&self.api), Arc::clone(&tracer), self.stop.clone());
         (Self { tracer: Some(tracer), ..self }, sending)

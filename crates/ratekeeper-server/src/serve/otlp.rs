@@ -4,6 +4,7 @@
 //! in a queue that is bounded: a collector that is away costs spans, never requests.
 
 mod encode;
+mod resource;
 mod send;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use http::{HeaderMap, Method, Uri};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use self::resource::Resource;
+use self::send::Path;
 use super::api::Api;
 use super::health;
 use super::listener::Stop;
@@ -146,51 +150,75 @@ impl Collector {
         Self { every, ..self }
     }
 
-    /// Sends until the server stops, and then what is left.
-    pub(super) fn start(self, api: Arc<Api>, tracer: Arc<Tracer>, stop: Stop) -> JoinHandle<()> {
-        tokio::spawn(async move {
-            let started = SystemTime::now();
-            let mut is_failing = false;
-            loop {
-                let is_last = tokio::time::timeout(self.every, stop.finishing().wait()).await.is_ok();
-                let sent = self.send_all(&api, &tracer, &stop, started).await;
-                // A line when it begins to fail and one when that is over, not one every time.
-                match &sent {
-                    Err(error) if !is_failing => {
-                        tracing::warn!(error = format!("{error:#}"), "nothing can be sent to the collector");
-                    }
-                    Ok(()) if is_failing => tracing::info!("the collector takes what is sent again"),
-                    _ => {}
-                }
-                is_failing = sent.is_err();
-                if is_last {
-                    return;
-                }
+    /// Sends now and then, until it is told to send what is left.
+    pub(super) fn start(self, api: Arc<Api>, tracer: Arc<Tracer>, stop: Stop) -> Exporting {
+        let (end, mut ended) = oneshot::channel();
+        let mut exporter = Exporter {
+            metrics: Path::new(self.base.clone(), "/v1/metrics"),
+            traces: Path::new(self.base, "/v1/traces"),
+            from: Resource::of_this_process(),
+            started: SystemTime::now(),
+            api,
+            tracer,
+            stop,
+        };
+        let sending = tokio::spawn(async move {
+            // Whoever drops the other end has forgotten about it: that is the end as well.
+            while tokio::time::timeout(self.every, &mut ended).await.is_err() {
+                exporter.send().await;
             }
-        })
+            exporter.send().await;
+        });
+        Exporting { end, sending }
     }
+}
 
-    async fn send_all(
-        &self,
-        api: &Api,
-        tracer: &Tracer,
-        stop: &Stop,
-        started: SystemTime,
-    ) -> anyhow::Result<()> {
-        let is_ready = health::is_well(api).await && !stop.is_stopping();
-        let metrics = encode::metrics(&metrics::families(api, is_ready), started, SystemTime::now());
-        send::post(&self.base, "/v1/metrics", &metrics).await?;
-        let spans = tracer.take();
-        if spans.is_empty() {
-            return Ok(());
-        }
-        let dropped = tracer.dropped.swap(0, Ordering::Relaxed);
-        let sent = send::post(&self.base, "/v1/traces", &encode::traces(&spans, dropped)).await;
-        if sent.is_err() {
-            // They may have arrived, or not: sent again, some would be there twice.
-            tracer.dropped.fetch_add(dropped + spans.len() as u64, Ordering::Relaxed);
-        }
-        sent.with_context(|| format!("{} spans are lost", spans.len()))
+/// What is sent to a collector, until somebody says that nothing more will happen.
+#[derive(Debug)]
+pub struct Exporting {
+    end: oneshot::Sender<()>,
+    sending: JoinHandle<()>,
+}
+
+impl Exporting {
+    /// Sends what is left. It is bounded by how long a collector may take.
+    pub async fn finish(self) {
+        let _ = self.end.send(());
+        // Whether it has panicked or not, it is over.
+        let _ = self.sending.await;
+    }
+}
+
+struct Exporter {
+    metrics: Path,
+    traces: Path,
+    from: Resource,
+    started: SystemTime,
+    api: Arc<Api>,
+    tracer: Arc<Tracer>,
+    stop: Stop,
+}
+
+impl Exporter {
+    /// Metrics and spans, each whatever becomes of the other: many collectors take only one.
+    async fn send(&mut self) {
+        let is_ready = health::is_well(&self.api).await && !self.stop.is_stopping();
+        let families = metrics::families(&self.api, is_ready);
+        let families = encode::metrics(&self.from, &families, self.started, SystemTime::now());
+        let spans = send_spans(&mut self.traces, &self.from, &self.tracer);
+        tokio::join!(self.metrics.send(&families), spans);
+    }
+}
+
+async fn send_spans(traces: &mut Path, from: &Resource, tracer: &Tracer) {
+    let spans = tracer.take();
+    if spans.is_empty() {
+        return;
+    }
+    let dropped = tracer.dropped.swap(0, Ordering::Relaxed);
+    if !traces.send(&encode::traces(from, &spans, dropped)).await {
+        // They may have arrived, or not: sent again, some would be there twice.
+        tracer.dropped.fetch_add(dropped + spans.len() as u64, Ordering::Relaxed);
     }
 }
 

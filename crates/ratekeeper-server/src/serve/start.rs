@@ -76,8 +76,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
             tracing::warn!("stopped; some connections were cut");
         }
         if let Some(exporting) = exporting {
-            // It is bounded by how long a collector may take.
-            let _ = exporting.await;
+            exporting.finish().await;
         }
     };
     tokio::select! {

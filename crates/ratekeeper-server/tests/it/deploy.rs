@@ -99,10 +99,10 @@ fn container_variables() -> Vec<(String, String)> {
 
 #[test]
 fn the_policy_is_good_and_the_same_everywhere() {
-    let path = file("policy.toml");
+    let path = file("policy/policy.toml");
     let output = ratekeeper(&["policy", "check", path.to_str().expect("a path")]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
-    assert_eq!(yaml("kubernetes.yaml")[0]["data"]["policy.toml"], read("policy.toml"));
+    assert_eq!(yaml("kubernetes.yaml")[0]["data"]["policy.toml"], read("policy/policy.toml"));
 }
 
 #[test]
@@ -189,7 +189,10 @@ fn compose_wires_a_server_to_a_store_that_doctor_likes() {
     assert_eq!(server["depends_on"]["valkey"]["condition"], "service_healthy");
     assert!(store["healthcheck"]["test"].is_array());
     let policy = after(&arguments, "--policy");
-    assert_eq!(texts(&server["volumes"]), [format!("./policy.toml:{policy}:ro")]);
+    // The folder: what is written anew in it is seen, while a file would stay the one that was mounted.
+    let (folder, name) = policy.rsplit_once('/').expect("a path");
+    assert_eq!(texts(&server["volumes"]), [format!("./policy:{folder}:ro")]);
+    assert!(file("policy").join(name).is_file());
     assert_eq!(
         (&server["read_only"], texts(&server["cap_drop"])),
         (&Value::Bool(true), vec!["ALL".to_owned()])
@@ -200,7 +203,7 @@ fn compose_wires_a_server_to_a_store_that_doctor_likes() {
     let directives: Vec<(&str, &str)> =
         words[1..].chunks_exact(2).map(|pair| (pair[0].trim_start_matches("--"), pair[1].as_str())).collect();
     let running = Server::start_with(Flavour::Valkey9, &directives);
-    let path = file("policy.toml");
+    let path = file("policy/policy.toml");
     let output =
         ratekeeper(&["doctor", "--store", &running.url(), "--policy", path.to_str().expect("a path")]);
     let shown = text(&output.stdout);
@@ -225,7 +228,15 @@ fn kubernetes_objects_fit_one_another_and_the_image() {
     }
     let container = &pod["containers"][0];
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(container["image"], format!("ratekeeper:{version}"));
+    let image = format!("ratekeeper:{version}");
+    assert_eq!(container["image"], image);
+    for name in ["Containerfile", "README.md", "kubernetes.yaml"] {
+        let build = format!("docker build -f deploy/Containerfile -t {image} .");
+        assert!(read(name).contains(&build), "deploy/{name} builds the image that is deployed: {build}");
+    }
+    let spread = &pod["topologySpreadConstraints"][0];
+    assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(&spread["labelSelector"]["matchLabels"], labels);
 
     let (arguments, variables) = (texts(&container["args"]), container["env"].as_array().expect("a list"));
     let names: Vec<String> =
@@ -279,7 +290,7 @@ fn deployed(arguments: &[String], variables: &[(String, String)], store: &str) -
         }
     }
     command.envs(variables.iter().map(|(name, value)| (name, value)));
-    command.env("RATEKEEPER_STORE", store).env("RATEKEEPER_POLICY", file("policy.toml"));
+    command.env("RATEKEEPER_STORE", store).env("RATEKEEPER_POLICY", file("policy/policy.toml"));
     // Still from outside, so that what that takes is in the deployed settings.
     command.env("RATEKEEPER_HTTP", "0.0.0.0:0").env("RATEKEEPER_DRAIN_SECONDS", "0");
     command

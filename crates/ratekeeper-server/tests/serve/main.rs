@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod binary;
+mod bounds;
 mod calls;
 mod client;
 mod docs;
 mod ending;
+mod expressions;
 mod fuzz;
 mod health;
 mod hostile;
@@ -16,5 +18,6 @@ mod openapi;
 mod otlp;
 mod refunds;
 mod rig;
+mod series;
 mod started;
 mod vectors;

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
@@ -24,15 +25,19 @@ fn collector_that(
     // It ends with the test, which nobody waits for any more then.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            if keep.send(receive(stream, &mut answers)).is_err() {
+            let (mut reader, path, document) = receive(stream);
+            let status = answers(&path);
+            // Kept before it is answered: when the server has ended, everything is there.
+            if keep.send((path, document)).is_err() {
                 return;
             }
+            write!(reader.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}").unwrap();
         }
     });
     (address, kept)
 }
 
-fn receive(stream: TcpStream, answers: &mut impl FnMut(&str) -> &'static str) -> (String, Json) {
+fn receive(stream: TcpStream) -> (BufReader<TcpStream>, String, Json) {
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -48,9 +53,29 @@ fn receive(stream: TcpStream, answers: &mut impl FnMut(&str) -> &'static str) ->
     let mut body = vec![0; length.parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
     let path = lines[0].split(' ').nth(1).unwrap().to_owned();
-    let status = answers(&path);
-    write!(reader.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}").unwrap();
-    (path, serde_json::from_slice(&body).unwrap())
+    (reader, path, serde_json::from_slice(&body).unwrap())
+}
+
+/// All spans in what was sent, in their order.
+fn spans_of(documents: &[(String, Json)]) -> Vec<Json> {
+    let of_traces = documents.iter().filter(|(path, _)| path.ends_with("/v1/traces"));
+    let spans = of_traces.flat_map(|(_, document)| {
+        document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone()
+    });
+    spans.collect()
+}
+
+/// The last document that was sent to a path.
+fn last<'d>(documents: &'d [(String, Json)], path: &str) -> &'d Json {
+    let found = documents.iter().rev().find(|(known, _)| known == path);
+    &found.unwrap_or_else(|| panic!("{path}: {documents:?}")).1
+}
+
+/// An attribute of what sent a document.
+fn of_resource(document: &Json, name: &str) -> Option<String> {
+    let resource = &document["resourceMetrics"][0]["resource"];
+    let found = resource["attributes"].as_array().unwrap().iter().find(|known| known["key"] == name);
+    found.map(|known| known["value"]["stringValue"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -75,19 +100,8 @@ fn traces_and_metrics_arrive() {
     let (status, logged) = server.end();
     assert_eq!(status, Some(0), "{logged}");
 
-    let mut all: Vec<(String, Json)> = Vec::new();
-    while let Ok(next) = kept.recv_timeout(PATIENCE) {
-        let is_last = next.0.ends_with("/v1/traces");
-        all.push(next);
-        if is_last {
-            break;
-        }
-    }
-    let of = |path: &str| {
-        &all.iter().rev().find(|(known, _)| known == path).unwrap_or_else(|| panic!("{all:?}")).1
-    };
-    let spans = &of("/collector/v1/traces")["resourceSpans"][0]["scopeSpans"][0]["spans"];
-    let spans = spans.as_array().unwrap();
+    let all: Vec<(String, Json)> = kept.try_iter().collect();
+    let spans = spans_of(&all);
     assert_eq!(spans.len(), 5, "what is not sampled is not told: {spans:?}");
     let names: Vec<&str> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
     assert_eq!(names[2..], ["GET", "HEAD /v1/hot-keys", "HTTP /v1/limit"]);
@@ -98,16 +112,14 @@ fn traces_and_metrics_arrive() {
     assert_eq!((&spans[0]["name"], &spans[0]["kind"]), (&json!("POST /v1/limit"), &json!(2)));
     assert!(spans[1]["parentSpanId"].is_null() && spans[1]["traceId"] != spans[0]["traceId"]);
     assert!(spans[1]["attributes"].to_string().contains("429"));
-    let metrics = of("/collector/v1/metrics");
-    assert_eq!(
-        metrics["resourceMetrics"][0]["resource"]["attributes"][0]["value"]["stringValue"],
-        "ratekeeper"
-    );
+    let metrics = last(&all, "/collector/v1/metrics");
+    assert_eq!(of_resource(metrics, "service.name").as_deref(), Some("ratekeeper"));
     let metrics = metrics["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
     let metric =
         |name: &str| metrics.iter().find(|metric| metric["name"] == name).unwrap_or_else(|| panic!("{name}"));
     let requests = metric("ratekeeper_requests")["sum"]["dataPoints"].as_array().unwrap();
     assert!(requests.iter().any(|point| point["asInt"] == "2"), "{requests:?}");
+    assert_eq!(metric("ratekeeper_request_seconds")["unit"], "s");
     let latency = &metric("ratekeeper_request_seconds")["histogram"]["dataPoints"][0];
     let (ends, counts) =
         (latency["explicitBounds"].as_array().unwrap(), latency["bucketCounts"].as_array().unwrap());
@@ -124,7 +136,11 @@ fn a_collector_that_is_away_costs_a_line_in_the_log() {
     server.signal("TERM");
     let (status, logged) = server.end();
     assert_eq!(status, Some(0));
-    assert_eq!(logged.matches("nothing can be sent to the collector").count(), 1, "{logged}");
+    for path in ["/v1/metrics", "/v1/traces"] {
+        let lines =
+            logged.lines().filter(|line| line.contains("the collector does not take what it is sent"));
+        assert_eq!(lines.filter(|line| line.contains(path)).count(), 1, "{path}: {logged}");
+    }
 }
 
 #[test]
@@ -150,7 +166,82 @@ fn spans_that_a_collector_does_not_take_are_counted_and_told_with_the_next() {
     client.get("/healthz");
     server.signal("TERM");
     let (_, logged) = server.end();
-    assert!(logged.contains(&format!("{lost} spans are lost")), "{logged}");
+    assert!(logged.contains("/v1/traces") && !logged.contains("/v1/metrics"), "{logged}");
     let told = next_spans();
     assert_eq!(told["scope"]["attributes"][0]["value"]["intValue"], lost.to_string(), "{told}");
+}
+
+/// Many collectors are for traces alone.
+#[test]
+fn a_collector_that_takes_no_metrics_gets_the_traces() {
+    let (address, kept) =
+        collector_that(|path| if path == "/v1/traces" { "200 OK" } else { "404 Not Found" });
+    let url = format!("http://{address}");
+    let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--otlp", &url]));
+    server.client().get("/healthz");
+    server.signal("TERM");
+    let (status, logged) = server.end();
+    assert_eq!(status, Some(0), "{logged}");
+    let names: Vec<Json> =
+        spans_of(&kept.try_iter().collect::<Vec<_>>()).iter().map(|span| span["name"].clone()).collect();
+    assert_eq!(names, ["GET /healthz"]);
+    assert_eq!(logged.matches("the collector does not take what it is sent").count(), 1, "{logged}");
+    assert!(logged.contains("404"), "{logged}");
+}
+
+/// Counters of two servers under one identity would be one counter that jumps.
+#[test]
+fn every_server_is_a_resource_of_its_own() {
+    let resource = |name: &str, attributes: &str| {
+        let (address, kept) = collector();
+        let url = format!("http://{address}");
+        let mut command = command(&["--http", "127.0.0.1:0", "--otlp", &url]);
+        command.env("OTEL_SERVICE_NAME", name).env("OTEL_RESOURCE_ATTRIBUTES", attributes);
+        let server = Running::start(&mut command);
+        server.signal("TERM");
+        let (_, logged) = server.end();
+        (last(&kept.try_iter().collect::<Vec<_>>(), "/v1/metrics").clone(), logged)
+    };
+    let ((one, _), (other, logged)) = (resource("", ""), resource("limits", "service.name=x,team=a%20b"));
+    let of = |name: &str| [of_resource(&one, name), of_resource(&other, name)];
+    let [first, second] = of("service.instance.id");
+    assert!(first.is_some() && first != second, "{first:?} {second:?}");
+    assert!(of("host.name")[0].as_ref().is_some_and(|host| !host.is_empty()), "{one}");
+    assert_eq!(of("service.name"), [Some("ratekeeper".to_owned()), Some("limits".to_owned())]);
+    assert_eq!(of("team"), [None, Some("a b".to_owned())]);
+    assert!(!logged.contains("OTEL_RESOURCE_ATTRIBUTES"), "{logged}");
+    let (wrong, logged) = resource("", "team");
+    assert_eq!(of_resource(&wrong, "service.name").as_deref(), Some("ratekeeper"));
+    assert!(logged.contains("OTEL_RESOURCE_ATTRIBUTES is not used"), "{logged}");
+}
+
+/// What is under way when a server is told to stop is finished, and told as well.
+#[test]
+fn what_finishes_while_stopping_is_told() {
+    let (address, kept) = collector();
+    let url = format!("http://{address}");
+    let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--otlp", &url]));
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let call = r#"{"charges":[{"key":"k","quota":"1/min"}]}"#;
+    let mut under_way = server.client();
+    let head = format!(
+        "POST /v1/limit HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\ncontent-length: {}\r\n\r\n",
+        call.len()
+    );
+    under_way.send(head.as_bytes());
+    assert_eq!(under_way.reply().unwrap().status, 100, "it is under way: its body is waited for");
+    server.signal("TERM");
+    let start = Instant::now();
+    while TcpStream::connect(server.address).is_ok() {
+        assert!(start.elapsed() < PATIENCE, "it does not finish");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    under_way.send(call.as_bytes());
+    assert_eq!(under_way.reply().unwrap().status, 200);
+    let (status, logged) = server.end();
+    assert_eq!(status, Some(0), "{logged}");
+    let all: Vec<(String, Json)> = kept.try_iter().collect();
+    assert!(spans_of(&all).iter().any(|span| span["traceId"] == trace), "{all:?}");
+    let metrics = last(&all, "/v1/metrics").to_string();
+    assert!(metrics.contains("/v1/limit"), "what it counted is there too: {metrics}");
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use ratekeeper_core::{Field, InvalidInput};
+use ratekeeper_core::{Field, InvalidInput, Level, Name};
 
 use super::compile::{CompileOptions, KeyFunction, Policy};
 use super::document::Place;
@@ -254,6 +254,23 @@ impl Policies {
         self.sources().values().cloned().collect()
     }
 
+    /// Shows the limits of every rule in force to `show`: those of the rule itself, those
+    /// for exactly one key, if it has any, and those of every plan. That is what a
+    /// [`MatchedRule`](super::MatchedRule) can be told apart by.
+    pub fn each_limit(&self, mut show: impl FnMut(Name, Level, Option<&str>)) {
+        let policies: Vec<_> =
+            self.services().values().filter_map(|service| service.current.load_full()).collect();
+        for rule in policies.iter().flat_map(|policy| policy.rules.iter()) {
+            show(rule.name, Level::Default, None);
+            if !rule.exact.is_empty() {
+                show(rule.name, Level::Custom, None);
+            }
+            for plan in rule.plans.iter().flat_map(|plans| plans.by_name.keys()) {
+                show(rule.name, Level::Plan, Some(&**plan));
+            }
+        }
+    }
+
     /// The service of that name, whether it has a policy yet or not.
     pub(super) fn entry(&self, name: &str) -> Result<Arc<Service>, InvalidInput> {
         if let Some(known) = self.find(name) {
@@ -272,11 +289,12 @@ impl Policies {
         self.services().get(name).cloned()
     }
 
-    /// The service whose policy is in force, if there is exactly one.
+    /// The service whose policy is in force, if there is exactly one. Without any, one of
+    /// those that have none any more: nothing limits any of them.
     pub(super) fn only(&self) -> Option<Arc<Service>> {
         let services = self.services();
         let mut in_force = services.values().filter(|service| service.current.load().is_some());
-        let only = in_force.next()?;
+        let only = in_force.next().or_else(|| services.values().next())?;
         in_force.next().is_none().then(|| Arc::clone(only))
     }
 

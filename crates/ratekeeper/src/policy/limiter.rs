@@ -95,7 +95,8 @@ impl PolicyLimiter {
         Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.find(name)? })
     }
 
-    /// The limits of the service that has a policy, if exactly one has.
+    /// The limits of the service that has a policy, if exactly one has. If every policy is
+    /// gone again, limits that let everything pass.
     #[must_use]
     pub fn only_service(&self) -> Option<ServiceLimiter> {
         Some(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.only()? })

@@ -25,7 +25,7 @@ pub const PARAMETERS_MAX: usize = 128;
 pub const CLAIMS_MAX: usize = 64;
 
 /// Everything that a call can say. Which of it belongs to which call is decided
-/// where the call is answered.
+/// where the call is answered. What may be left out may also be `null`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, default)]
 pub(super) struct Call<'a> {
@@ -84,9 +84,9 @@ pub(super) struct ChargeCall<'a> {
     #[serde(borrow, default)]
     pub(super) name: Option<Text<'a>>,
     #[serde(default)]
-    pub(super) shadow: bool,
+    pub(super) shadow: Option<bool>,
     #[serde(default)]
-    pub(super) flat: bool,
+    pub(super) flat: Option<bool>,
     #[serde(borrow, default)]
     pub(super) emergency: Option<Text<'a>>,
     #[serde(borrow, default)]

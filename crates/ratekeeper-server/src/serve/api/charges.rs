@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ratekeeper::{
     Algorithm, Charge, Charges, Decision, DecisionParts, Emergency, Enforcement, Field, InvalidInput, Key,
-    LIMIT_MAX, Name, OverrideScope, Quota,
+    LIMIT_MAX, Name, OverrideScope, Quota, Verdict,
 };
 use smallvec::SmallVec;
 
@@ -109,14 +109,16 @@ impl<'c> Asked<'c> {
     ) {
         let Ok(check) = charges.check() else { return };
         // The same key twice is one charge and one verdict.
-        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
+        for (index, charge) in check.charges().iter().enumerate() {
+            // Without the store, there is none.
+            let verdict = decision.verdicts().get(index);
             let counter = charge.key();
             let same = |prepared: &&Prepared<'_>| {
                 prepared.named.name == counter.scope() && prepared.subject.as_bytes() == counter.subject()
             };
             let Some(prepared) = self.charges.iter().find(same) else { continue };
-            names.outcomes(&prepared.named).note(decision, Some(verdict));
-            if !decision.is_allowed() && verdict.is_denied() {
+            names.outcomes(&prepared.named).note(decision, verdict);
+            if !decision.is_allowed() && verdict.is_some_and(Verdict::is_denied) {
                 denied(prepared.named.name, prepared.key());
             }
         }
@@ -175,9 +177,9 @@ impl<'c> Prepared<'c> {
             subject,
             quota: quota(call.quota.as_str(), call.algorithm.as_ref().map(Text::as_str))?,
             cost,
-            enforcement: if call.shadow { Enforcement::Shadow } else { Enforcement::Enforce },
+            enforcement: if call.shadow == Some(true) { Enforcement::Shadow } else { Enforcement::Enforce },
             emergency,
-            flat: call.flat,
+            flat: call.flat == Some(true),
             overrides: call.overrides.as_ref().map(scope).transpose()?,
         })
     }

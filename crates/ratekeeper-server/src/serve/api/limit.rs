@@ -98,6 +98,7 @@ impl Api {
         let asked = self.asked(call)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
+        told.check_limits()?;
         if told.counted_by()?.is_none() || units == 0 {
             return Ok(false);
         }

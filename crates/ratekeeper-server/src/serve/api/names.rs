@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use ratekeeper::{InvalidInput, Name};
+use ratekeeper::{InvalidInput, NAME_BYTES_MAX, Name};
 
 use super::problem::Problem;
 use crate::serve::metrics::{OTHER, Outcomes};
@@ -12,12 +12,16 @@ use crate::serve::metrics::{OTHER, Outcomes};
 /// Names that charges may use in the life of a server: a name is never forgotten. Names
 /// are for people and headers, like those of rules; what there are many of are keys.
 pub const LIMIT_NAMES_MAX: usize = 50_000;
-/// Names that metrics tell apart; those that are charged later are counted together.
+/// Names that metrics tell apart, besides that of charges without one; those that are
+/// charged later are counted together.
 pub const LIMIT_SERIES_MAX: usize = 1_000;
+/// The longest name of a charge, in bytes.
+pub const LIMIT_NAME_BYTES_MAX: usize = 120;
 /// The name of charges that have none.
 const NAME_DEFAULT: &str = "limit";
 /// What stands before all names: nothing that a policy could say.
 const SPACE: &str = "/limit";
+const _: () = assert!(SPACE.len() + 1 + LIMIT_NAME_BYTES_MAX <= NAME_BYTES_MAX, "there is room for both");
 
 /// The names in use, each with its counts.
 #[derive(Debug)]
@@ -39,12 +43,10 @@ pub(super) struct Named {
 
 impl Names {
     pub(super) fn new() -> Result<Self, InvalidInput> {
-        Ok(Self {
-            unnamed: named(NAME_DEFAULT)?,
-            others: RwLock::default(),
-            series: AtomicUsize::new(0),
-            rest: Arc::default(),
-        })
+        let unnamed = named(NAME_DEFAULT)?;
+        // Everybody knows of it, so it is shown before it is charged.
+        let _ = unnamed.outcomes.set(Arc::default());
+        Ok(Self { unnamed, others: RwLock::default(), series: AtomicUsize::new(0), rest: Arc::default() })
     }
 
     pub(super) fn find(&self, text: &str) -> Result<Arc<Named>, Problem> {
@@ -53,6 +55,11 @@ impl Names {
         }
         if let Some(known) = self.others.read().unwrap_or_else(PoisonError::into_inner).get(text) {
             return Ok(Arc::clone(known));
+        }
+        let is_printable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !is_printable || !(1..=LIMIT_NAME_BYTES_MAX).contains(&text.len()) {
+            let expected = format!("1 to {LIMIT_NAME_BYTES_MAX} printable ASCII characters");
+            return Err(Problem::wrong("name", expected));
         }
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         if others.len() >= LIMIT_NAMES_MAX && !others.contains_key(text) {

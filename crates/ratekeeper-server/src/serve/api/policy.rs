@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratekeeper::policy::{Ask, Matched, ServiceLimiter};
-use ratekeeper::{Decision, Name, Quota};
+use ratekeeper::{Decision, LIMIT_MAX, Name, Quota};
 
 use super::call::{Call, Few, Text, ToldDecision};
+use super::charges::cost_out_of_range;
 use super::facts::CallFacts;
 use super::member::Member;
 use super::problem::Problem;
-use super::refund::{charged, told_limit};
+use super::refund::charged;
 use super::{Api, input, keep};
 
 impl Api {
@@ -56,12 +57,13 @@ impl Api {
         told: &ToldDecision<'_>,
         units: u32,
     ) -> Result<bool, Problem> {
-        let matched = self.matched(call)?;
+        let (matched, has_policy) = {
+            let (service, facts) = self.facts(call)?;
+            (service.matched(&ask(call, &facts)), service.policy().is_some())
+        };
         let Few(limits) = &told.limits;
-        for (index, limit) in limits.iter().enumerate() {
-            charged(limit).map(drop).map_err(|problem| problem.within(&told_limit(index)))?;
-        }
-        let Some(origin) = told.counted_by()?.filter(|_| units > 0) else { return Ok(false) };
+        told.check_limits()?;
+        let Some(origin) = told.counted_by()?.filter(|_| units > 0 && has_policy) else { return Ok(false) };
         let (found, given_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let told = |name: Name, _: &Quota| {
             let limit = limits.iter().find(|limit| limit.name.as_str() == name.label())?;
@@ -90,12 +92,17 @@ impl Api {
         Ok(service.matched(&ask(call, &facts)))
     }
 
-    /// The limits that are asked, and what they are told.
+    /// The limits that are asked, and what they are told. A service whose policy is gone is
+    /// one that is not limited: whoever withdraws a policy must not stop those it was for.
     fn facts<'c>(&self, call: &'c Call<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
         call.refuse(&[Member::Charges, Member::OnOutage])?;
+        // Whether or not a rule asks for it.
+        if call.cost.is_some_and(|cost| cost > LIMIT_MAX.into()) {
+            return Err(cost_out_of_range());
+        }
         let service = match call.service.as_ref().map(Text::as_str) {
             Some(name) => {
-                let known = self.limiter.known_service(name).filter(|service| service.policy().is_some());
+                let known = self.limiter.known_service(name);
                 known.ok_or_else(|| Problem::wrong("service", "one that has a policy"))?
             }
             None => self.limiter.only_service().ok_or_else(|| {

@@ -15,6 +15,14 @@ pub(super) fn told_limit(index: usize) -> String {
 }
 
 impl ToldDecision<'_> {
+    /// Refuses what no decision tells, also where nothing would be given back.
+    pub(super) fn check_limits(&self) -> Result<(), Problem> {
+        for (index, limit) in self.limits.0.iter().enumerate() {
+            charged(limit).map(drop).map_err(|problem| problem.within(&told_limit(index)))?;
+        }
+        Ok(())
+    }
+
     /// Who counted what it charged; `None` if it charged nothing, so that nothing can be
     /// given back.
     pub(super) fn counted_by(&self) -> Result<Option<Origin>, Problem> {

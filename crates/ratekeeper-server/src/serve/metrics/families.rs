@@ -130,15 +130,15 @@ fn decisions(api: &Api) -> Vec<Family> {
     let metrics = &api.metrics;
     let mut by_rule =
         Family::new("ratekeeper_decisions", Kind::Counter, "What became of requests, by rule and plan");
-    metrics.rules.each(|service, rule, plan, outcomes| {
-        for (outcome, count) in outcomes.read().into_iter().filter(|(_, count)| *count > 0) {
+    metrics.rules.each(api.limiter().policies(), |service, rule, plan, outcomes| {
+        for (outcome, count) in outcomes.read() {
             by_rule.add(&[("service", service), ("rule", rule), ("plan", plan), ("outcome", outcome)], count);
         }
     });
     let mut by_name =
         Family::new("ratekeeper_limit_decisions", Kind::Counter, "What became of charges without a policy");
     api.names().each(|name, outcomes| {
-        for (outcome, count) in outcomes.read().into_iter().filter(|(_, count)| *count > 0) {
+        for (outcome, count) in outcomes.read() {
             by_name.add(&[("name", name), ("outcome", outcome)], count);
         }
     });

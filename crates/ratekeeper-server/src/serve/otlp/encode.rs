@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value as Json, json};
 
 use super::Span;
+use super::resource::Resource;
 use crate::serve::metrics::{Endpoint, Family, Kind, Sample, Value};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`
@@ -16,15 +17,15 @@ const ERROR: u8 = 2;
 /// What a method that is not known is called.
 pub(super) const OTHER_METHOD: &str = "_OTHER";
 
-pub(super) fn metrics(families: &[Family], started: SystemTime, now: SystemTime) -> Json {
+pub(super) fn metrics(from: &Resource, families: &[Family], started: SystemTime, now: SystemTime) -> Json {
     let metrics: Vec<Json> = families.iter().map(|family| metric(family, started, now)).collect();
     json!({ "resourceMetrics": [{
-        "resource": resource(),
+        "resource": from.json(),
         "scopeMetrics": [{ "scope": scope(), "metrics": metrics }],
     }] })
 }
 
-pub(super) fn traces(spans: &[Span], dropped: u64) -> Json {
+pub(super) fn traces(from: &Resource, spans: &[Span], dropped: u64) -> Json {
     let spans: Vec<Json> = spans.iter().map(span).collect();
     let mut scope = scope();
     if dropped > 0 {
@@ -32,20 +33,16 @@ pub(super) fn traces(spans: &[Span], dropped: u64) -> Json {
             json!([{ "key": "ratekeeper.spans_dropped", "value": { "intValue": dropped.to_string() } }]);
     }
     json!({ "resourceSpans": [{
-        "resource": resource(),
+        "resource": from.json(),
         "scopeSpans": [{ "scope": scope, "spans": spans }],
     }] })
-}
-
-fn resource() -> Json {
-    json!({ "attributes": [text("service.name", "ratekeeper"), text("service.version", env!("CARGO_PKG_VERSION"))] })
 }
 
 fn scope() -> Json {
     json!({ "name": "ratekeeper", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn text(key: &str, value: &str) -> Json {
+pub(super) fn text(key: &str, value: &str) -> Json {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
@@ -55,7 +52,9 @@ fn nanos(at: SystemTime) -> String {
 
 fn metric(family: &Family, started: SystemTime, now: SystemTime) -> Json {
     let points: Vec<Json> = family.samples.iter().map(|sample| point(sample, started, now)).collect();
-    let mut metric = json!({ "name": family.name, "description": family.help });
+    // UCUM: what is counted has no dimension.
+    let unit = if family.name.ends_with("_seconds") { "s" } else { "1" };
+    let mut metric = json!({ "name": family.name, "description": family.help, "unit": unit });
     match family.kind {
         Kind::Counter => {
             metric["sum"] =

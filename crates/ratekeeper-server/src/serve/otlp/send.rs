@@ -17,10 +17,37 @@ const SEND_WAIT: Duration = Duration::from_secs(5);
 /// Where OTLP over HTTP is spoken.
 const PORT_DEFAULT: u16 = 4_318;
 
-/// Posts `document` to `path` below `base`.
-pub(super) async fn post(base: &Uri, path: &str, document: &Json) -> anyhow::Result<()> {
-    let sent = tokio::time::timeout(SEND_WAIT, posted(base, path, document)).await;
-    sent.with_context(|| format!("{path}: no answer within {SEND_WAIT:?}"))?.with_context(|| path.to_owned())
+/// Where documents of one kind go.
+#[derive(Debug)]
+pub(super) struct Path {
+    base: Uri,
+    path: &'static str,
+    is_failing: bool,
+}
+
+impl Path {
+    /// `path` below `base`.
+    pub(super) fn new(base: Uri, path: &'static str) -> Self {
+        Self { base, path, is_failing: false }
+    }
+
+    /// Posts `document`; says whether it was taken. A line when it begins to fail and one
+    /// when that is over, not one every time.
+    pub(super) async fn send(&mut self, document: &Json) -> bool {
+        let path = self.path;
+        let sent = tokio::time::timeout(SEND_WAIT, posted(&self.base, path, document)).await;
+        let sent = sent.with_context(|| format!("no answer within {SEND_WAIT:?}")).flatten();
+        match &sent {
+            Err(error) if !self.is_failing => {
+                let error = format!("{error:#}");
+                tracing::warn!(path, error, "the collector does not take what it is sent");
+            }
+            Ok(()) if self.is_failing => tracing::info!(path, "the collector takes what it is sent again"),
+            _ => {}
+        }
+        self.is_failing = sent.is_err();
+        sent.is_ok()
+    }
 }
 
 async fn posted(base: &Uri, path: &str, document: &Json) -> anyhow::Result<()> {
