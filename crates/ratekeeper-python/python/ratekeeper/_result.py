@@ -43,9 +43,9 @@ class RateLimitResult:
     def _decision(self) -> Decision:
         """A denial that says the same, of a limiter that nobody else uses."""
         window = Quota.fixed_window(max(1, self.max_requests), max(1, self.ttl))
-        limiter = Limiter(None, Rule(self.policy_name, window))
-        limiter.check("", cost=window.limit)
-        return limiter.check("")
+        limiter = Limiter(None, Rule(self.policy_name, window, everyone=True))
+        limiter.check(cost=window.limit)
+        return limiter.check()
 
     @classmethod
     def of(cls, decision: Decision, verdict: Verdict | None = None) -> RateLimitResult | None:

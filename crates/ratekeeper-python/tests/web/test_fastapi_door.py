@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from ratekeeper import Policies, PolicyLimiter, Store
 from ratekeeper.fastapi import ProjectRateLimiter, RateLimitMiddleware, Settings, setup
 from web.conftest import Serve
 from web.fastapi_site import messages_of
-from web.web_servers import Client
+from web.web_servers import Client, run_python
 
 PER_ADDRESS = """
 service = "s"
@@ -164,3 +165,45 @@ async def test_applications_without_handlers_answer_too() -> None:
     settings = Settings(policies=PolicyLimiter(Store.memory(), policies), service="s", identify=refusing)
     start = (await messages_of(RateLimitMiddleware(plain, settings), "/"))[0]  # type: ignore[arg-type]
     assert start["status"] == 401
+
+
+TRACED = """
+import asyncio
+from fastapi import FastAPI
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from web.fastapi_site import messages_of
+from ratekeeper import Policies, PolicyLimiter, Store
+from ratekeeper.fastapi import setup
+
+provider, spans = TracerProvider(), InMemorySpanExporter()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(provider)
+policies = Policies()
+policies.install('''
+service = "s"
+[[rules]]
+name = "all"
+keys = "all"
+quota = "1/h"
+''')
+app, inner = FastAPI(), FastAPI()
+setup(app, policies=PolicyLimiter(Store.memory(), policies), service="s", mode="monitor")
+app.get("/users/{user}/mail")(lambda: None)
+app.mount("/tenants/{tenant}", inner)
+inner.get("/items/{item}")(lambda: None)
+for path in ("/first", "/users/ann@example.com/mail", "/tenants/ann/items/1", "/ann"):
+    spans.clear()
+    with trace.get_tracer("test").start_as_current_span("server"):
+        asyncio.run(messages_of(app, path))
+    # Newer versions of FastAPI make a span of their own.
+    said = [span.attributes.get("ratelimit.over_limit") for span in spans.get_finished_spans()]
+    print(*filter(None, said))
+"""
+
+
+def test_a_trace_is_told_the_endpoint_and_no_path() -> None:
+    told = run_python(TRACED, PYTHONPATH=str(pathlib.Path(__file__).parents[1]))
+    assert told.splitlines() == ["", "/users/{user}/mail", "/tenants/{tenant}/items/{item}", "no route"]
