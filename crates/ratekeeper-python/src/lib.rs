@@ -18,6 +18,7 @@
 mod arguments;
 mod awaiting;
 mod decision;
+mod environment;
 mod error;
 mod http;
 mod limiter;
@@ -36,6 +37,8 @@ mod _native {
     #[pymodule_export]
     use crate::decision::{Decision, Verdict};
     #[pymodule_export]
+    use crate::environment::mode_from_environment;
+    #[pymodule_export]
     use crate::http::{Denial, HttpOptions, Tally};
     #[pymodule_export]
     use crate::limiter::{Limiter, Outages, Rule};
@@ -52,7 +55,7 @@ mod _native {
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]
-    use crate::store::control::{Switch, mode_from_environment};
+    use crate::store::control::Switch;
     #[pymodule_export]
     use crate::store::health::{Health, ManualClock};
     #[pymodule_export]

@@ -20,6 +20,7 @@ use self::keys::key_function;
 use self::watch::{Following, MongoSettings, Origin};
 use crate::arguments::{choice, duration, mode as mode_of};
 use crate::awaiting::{awaited, block};
+use crate::environment;
 use crate::error::Failure;
 use crate::quota::Quota;
 use crate::runtime::{Reach, generation};
@@ -29,12 +30,14 @@ pub(crate) use self::watch::PolicyWatch;
 /// The policies in force, one for each service; each is swapped whole.
 ///
 /// `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
-/// Request) to a key or None. `mode`: of services that say none themselves, such as
-/// `RATE_LIMIT_MODE`; None takes what the environment says. `hash_secret`: for `hash_keys`.
+/// Request) to a key or None. `mode`: of all services; None is what RATE_LIMIT_MODE says, read with
+/// every check, and if that says nothing what the policies say. `hash_secret`: for `hash_keys`.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Policies {
     pub(crate) inner: ratekeeper::policy::Policies,
+    /// Whether the environment says their mode.
+    follows_environment: bool,
     /// What is followed: until it is stopped, and in children too.
     followed: Mutex<Vec<Arc<Following>>>,
     followed_in: AtomicU64,
@@ -52,6 +55,12 @@ impl Policies {
             following.resume(&self.inner)?;
         }
         Ok(())
+    }
+
+    /// The mode that they have just now, if it is not the one they were given.
+    #[inline]
+    pub(crate) fn mode_now(&self, py: Python<'_>) -> PyResult<Option<Mode>> {
+        if self.follows_environment { environment::mode_now(py) } else { Ok(None) }
     }
 
     fn remember(&self, following: &Arc<Following>) {
@@ -89,10 +98,8 @@ impl Policies {
         let instances = u32::try_from(instances).ok().and_then(NonZeroU32::new).ok_or_else(|| {
             Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
         })?;
-        let mut builder = ratekeeper::policy::Policies::builder().instances(instances);
-        if let Some(mode) = mode {
-            builder = builder.mode(Some(mode_of(mode)?));
-        }
+        let given = mode.map(mode_of).transpose()?;
+        let mut builder = ratekeeper::policy::Policies::builder().instances(instances).mode(given);
         if let Some(secret) = hash_secret {
             let wrong = |error| Failure::Input(format!("hash_secret: {error}"));
             builder = builder.hashing(KeyHashing::secret(secret).map_err(wrong)?);
@@ -102,7 +109,12 @@ impl Policies {
             builder = builder.key_function(rule, key_function(&function)?);
         }
         let inner = builder.build().map_err(Failure::from)?;
-        Ok(Self { inner, followed: Mutex::default(), followed_in: AtomicU64::new(generation()) })
+        Ok(Self {
+            inner,
+            follows_environment: given.is_none(),
+            followed: Mutex::default(),
+            followed_in: AtomicU64::new(generation()),
+        })
     }
 
     /// Puts a policy into force, or raises PolicyError with everything that is wrong; says of which service.
@@ -186,7 +198,8 @@ impl Policies {
     /// What became of the policies: for each service `service`, `in_force`, `source`, `installed`,
     /// `refused`, `last_refusal`, `warnings`, `rules`.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.inner.status().iter().map(|service| service_status(py, service)).collect()
+        let status = self.inner.status_in(self.mode_now(py)?);
+        status.iter().map(|service| service_status(py, service)).collect()
     }
 
     /// The quotas of a service that could apply to an endpoint, for documentation.

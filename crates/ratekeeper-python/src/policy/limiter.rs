@@ -95,10 +95,17 @@ impl PolicyLimiter {
     }
 
     /// For a key that the program made itself: the entry for it in `custom`, else the general limit.
-    /// A service without a policy is not limited.
-    #[pyo3(signature = (service, key, *, cost = 1))]
-    fn check(&self, py: Python<'_>, service: &str, key: String, cost: i64) -> PyResult<Decision> {
-        let asked = Asked::new(None, Some(key), cost)?;
+    /// A service without a policy is not limited. `mode` is as in `ServiceLimiter`.
+    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        service: &str,
+        key: String,
+        cost: i64,
+        mode: Option<&str>,
+    ) -> PyResult<Decision> {
+        let asked = Asked::new(None, Some(key), cost, mode)?;
         match self.known(py, service)? {
             Some(service) => service.decide(py, &asked),
             None => self.unlimited(py),
@@ -106,15 +113,16 @@ impl PolicyLimiter {
     }
 
     /// `check`, to be awaited.
-    #[pyo3(signature = (service, key, *, cost = 1))]
+    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
     fn acheck<'py>(
         &self,
         py: Python<'py>,
         service: &str,
         key: String,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = Asked::new(None, Some(key), cost)?;
+        let asked = Asked::new(None, Some(key), cost, mode)?;
         match self.known(py, service)? {
             Some(service) => service.adecide(py, &asked),
             None => ready(py, self.unlimited(py)?.into_py_any(py)?),

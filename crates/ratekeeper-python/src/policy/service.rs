@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use ratekeeper::Settled;
 use ratekeeper::policy::{Ask, Matched};
+use ratekeeper::{Mode, Settled};
 
 use super::Policies;
 use super::keys::looking_at;
 use super::limiter::built;
 use super::request::Request;
-use crate::arguments::{duration, units};
+use crate::arguments::{duration, mode as mode_of, units};
 use crate::awaiting::{awaited, awaited_at_length, block};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
@@ -23,24 +23,35 @@ pub(crate) struct Asked {
     request: Option<Py<Request>>,
     key: Option<String>,
     cost: u64,
+    mode: Option<Mode>,
 }
 
 impl Asked {
-    pub(super) fn new(request: Option<Bound<'_, Request>>, key: Option<String>, cost: i64) -> PyResult<Self> {
+    pub(super) fn new(
+        request: Option<Bound<'_, Request>>,
+        key: Option<String>,
+        cost: i64,
+        mode: Option<&str>,
+    ) -> PyResult<Self> {
         if request.is_none() && key.is_none() {
             let message = "request: got none, and no key; expected one of them";
             return Err(Failure::Input(message.to_owned()).into());
         }
-        Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)? })
+        let mode = mode.map(mode_of).transpose()?;
+        Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)?, mode })
     }
 
     /// Shows it to the library.
-    fn show<T>(&self, py: Python<'_>, look: impl FnOnce(&Ask<'_>) -> T) -> PyResult<T> {
+    fn show<T>(&self, py: Python<'_>, policies: &Policies, look: impl FnOnce(&Ask<'_>) -> T) -> PyResult<T> {
         let request = self.request.as_ref().map(|request| request.bind(py));
         let ask = match (request, &self.key) {
             (Some(request), None) => Ask::request(&request.get().facts),
             (Some(request), Some(key)) => Ask::request(&request.get().facts).with_key(key),
             (None, key) => Ask::key(key.as_deref().unwrap_or_default()),
+        };
+        let ask = match self.mode {
+            Some(mode) => ask.mode(mode),
+            None => ask.service_mode(policies.mode_now(py)?),
         };
         looking_at(request.map(Request::seen_by_functions), || look(&ask.cost(self.cost)))
     }
@@ -70,6 +81,10 @@ impl From<ratekeeper::policy::Needs> for Needs {
 ///
 /// `request`: None where only the key is known. `key`: for rules with `caller_key`.
 /// `cost`: for rules that do not say themselves what a request costs.
+///
+/// `mode`: what this call does, whatever mode the policies have: "monitor" counts by every rule
+/// and never denies, "on" leaves those alone that only watch. None: the mode of the policies, which
+/// is RATE_LIMIT_MODE, read with every call, unless they were given one.
 #[pyclass(module = "ratekeeper", frozen)]
 pub(crate) struct ServiceLimiter {
     pub(super) name: String,
@@ -109,7 +124,7 @@ impl ServiceLimiter {
 
     fn matched(&self, py: Python<'_>, asked: &Asked) -> PyResult<Matched> {
         let live = self.live(py)?;
-        asked.show(py, |ask| live.matched(ask))
+        asked.show(py, self.policies.get(), |ask| live.matched(ask))
     }
 
     /// What a decision was about.
@@ -196,72 +211,77 @@ impl ServiceLimiter {
     }
 
     /// Judges a request by all rules that apply, and charges it.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn check(
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Decision> {
-        self.decide(py, &Asked::new(request, key, cost)?)
+        self.decide(py, &Asked::new(request, key, cost, mode)?)
     }
 
     /// `check`, to be awaited. If whoever awaits is cancelled, the request may have been charged.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn acheck<'py>(
         &self,
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.adecide(py, &Asked::new(request, key, cost)?)
+        self.adecide(py, &Asked::new(request, key, cost, mode)?)
     }
 
     /// The decision if it takes no I/O, else None, and nothing has happened.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn try_check(
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Option<Decision>> {
         match self.reach {
-            Reach::Memory => self.decide(py, &Asked::new(request, key, cost)?).map(Some),
+            Reach::Memory => self.decide(py, &Asked::new(request, key, cost, mode)?).map(Some),
             Reach::Far => Ok(None),
         }
     }
 
     /// What a request would meet; nothing changes.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn peek(
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Decision> {
-        let asked = Asked::new(request, key, cost)?;
+        let asked = Asked::new(request, key, cost, mode)?;
         block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
     /// `peek`, to be awaited.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn apeek<'py>(
         &self,
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = Asked::new(request, key, cost)?;
+        let asked = Asked::new(request, key, cost, mode)?;
         awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
     }
 
     /// Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once.
-    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
+    #[pyo3(signature = (request, estimate, id, hold, *, key = None, mode = None))]
     fn reserve(
         &self,
         py: Python<'_>,
@@ -270,13 +290,15 @@ impl ServiceLimiter {
         id: String,
         hold: f64,
         key: Option<String>,
+        mode: Option<&str>,
     ) -> PyResult<Decision> {
-        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
+        let (asked, way) =
+            (Asked::new(request, key, estimate, mode)?, Way::Reserve(id, duration("hold", hold)?));
         block(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
     /// `reserve`, to be awaited.
-    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
+    #[pyo3(signature = (request, estimate, id, hold, *, key = None, mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn areserve<'py>(
         &self,
@@ -286,8 +308,10 @@ impl ServiceLimiter {
         id: String,
         hold: f64,
         key: Option<String>,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
+        let (asked, way) =
+            (Asked::new(request, key, estimate, mode)?, Way::Reserve(id, duration("hold", hold)?));
         awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about)
     }
 
@@ -314,7 +338,7 @@ impl ServiceLimiter {
     }
 
     /// Waits until it is allowed, at most `patience` seconds; if that would not suffice, the denial comes at once.
-    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1, mode = None))]
     fn until_allowed(
         &self,
         py: Python<'_>,
@@ -322,14 +346,16 @@ impl ServiceLimiter {
         patience: f64,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Decision> {
-        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
+        let (asked, way) =
+            (Asked::new(request, key, cost, mode)?, Way::Wait(duration("patience", patience)?));
         // Also in memory: it may have to sleep.
         block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about)
     }
 
     /// `until_allowed`, to be awaited.
-    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1, mode = None))]
     fn auntil_allowed<'py>(
         &self,
         py: Python<'py>,
@@ -337,8 +363,10 @@ impl ServiceLimiter {
         patience: f64,
         key: Option<String>,
         cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
+        let (asked, way) =
+            (Asked::new(request, key, cost, mode)?, Way::Wait(duration("patience", patience)?));
         awaited_at_length(py, decided(self.matched(py, &asked)?, way), about)
     }
 
@@ -377,7 +405,7 @@ impl ServiceLimiter {
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
     ) -> PyResult<usize> {
-        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
+        let matched = self.matched(py, &Asked::new(request, key, 1, None)?)?;
         block(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
     }
 
@@ -389,7 +417,7 @@ impl ServiceLimiter {
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
+        let matched = self.matched(py, &Asked::new(request, key, 1, None)?)?;
         awaited(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
     }
 }

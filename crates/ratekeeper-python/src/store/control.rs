@@ -11,20 +11,6 @@ use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, sec
 use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 
-// Asked of `os.environ`, which a program may change at any time; the environment of
-// the process itself is not safe to read while others write it.
-/// The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else.
-#[pyfunction]
-pub(crate) fn mode_from_environment(py: Python<'_>) -> PyResult<Option<&'static str>> {
-    let variable = ratekeeper::MODE_VARIABLE;
-    let environment = py.import("os")?.getattr("environ")?;
-    let text: Option<String> = environment.call_method1("get", (variable,))?.extract()?;
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-    let parsed = text.to_ascii_lowercase().parse::<Mode>();
-    let wrong = |_| Failure::Input(format!("{variable}: got {text:?}; expected on, monitor or off"));
-    Ok(Some(parsed.map_err(wrong)?.as_str()))
-}
-
 /// What an operator has set for a rule, a service (`service/*`) or all rules (`*`).
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
