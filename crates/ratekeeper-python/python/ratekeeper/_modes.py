@@ -54,14 +54,19 @@ def plain(mode: Mode | RateLimitMode) -> Mode:
 def current_mode(source: ModeSource = None) -> Mode:
     """What `source` (of a plain word) says now, or else RATE_LIMIT_MODE, or else `on`."""
     if source is not None:
-        said = _said_by(source) if callable(source) else source
+        said = said_mode(source)
         if said is not None:
-            return said  # type: ignore[return-value]
+            return said
     environment = os.environ
     if environment is _ENVIRONMENT and _ENCODED_NAME not in _ENCODED:
         return "on"
     text = environment.get(_NAME)
     return "on" if text is None else _mode_in_environment(text)
+
+
+def said_mode(source: ModeSource) -> Mode | None:
+    """What `source` (of a plain word) says now, if it says anything."""
+    return _said_by(source) if callable(source) else source  # type: ignore[return-value]
 
 
 def _said_by(source: Callable[[], Mode | RateLimitMode | None]) -> Mode | None:

@@ -326,8 +326,8 @@ class HttpOptions:
 class Tally:
     """The policies that one request met, over any number of decisions.
 
-    Every policy is told once, in the order they were met; a later decision on the same
-    one replaces the earlier. Threads may share one.
+    Every policy is told once, in the order they were met; of several keys under one name and
+    one quota, the worst off. Threads may share one.
     """
 
     def __new__(cls) -> Tally: ...

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from .._late import GiveBack, taken
+from .._modes import current_mode, said_mode
 from .._native import Decision, PolicyLimiter, Store
 from .._web import check_callable, check_kind, derive_policy_name, quota_of
 from ..keys import bounded
@@ -39,8 +40,9 @@ class KeyRateLimiter:
     # As in `RateLimiter`: of an application with WebSockets these come here as well.
     async def __call__(self, request: HTTPConnection, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
-        mode = limits.mode()
-        if mode == "off":
+        # Without a mode, the policies know theirs.
+        mode = said_mode(limits.settings.mode)
+        if (mode or current_mode()) == "off":
             return
         # Only HTTP comes this far.
         found = self.key_parser(request)  # type: ignore[arg-type]
@@ -54,7 +56,8 @@ class KeyRateLimiter:
                 )
             check_kind("key_parser's key", key, str)
             give_back = functools.partial(self._release, policies)
-            decision = await taken(policies.acheck(self.service, bounded(key), cost=self.cost), give_back)
+            asked = policies.acheck(self.service, bounded(key), cost=self.cost, mode=mode)
+            decision = await taken(asked, give_back)
             if decision.holds:
                 await _hold(decision, give_back, request)
             limits.note(decision, mode, response, request)

@@ -15,7 +15,7 @@ from starlette.requests import Request as Connection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._late import taken
-from .._modes import Mode, of_request
+from .._modes import Mode, current_mode, of_request, said_mode
 from .._native import Decision, Denial, HttpOptions, Request, ServiceLimiter, Tally
 from .._tracing import entry_span, tag_over_limit
 from .._web import denial_of, pair_of
@@ -60,14 +60,23 @@ class RateLimitMiddleware:
         scope[SCOPE_KEY] = limits
         if self.settings.mode is not None or outer is not None:
             of_request.set(self.settings.mode)
-        if self.service is not None and (mode := limits.mode()) != "off":
-            return self._guarded(self.service, limits, mode, scope, receive, send)
+        if self.service is not None:
+            said = said_mode(self.settings.mode)
+            if (said or current_mode()) != "off":
+                return self._guarded(self.service, limits, said, scope, receive, send)
         if are_expected():
             return Places().watch(self.app, scope, receive, send)
         return self.app(scope, receive, send)
 
+    # Without a mode, the policies know theirs.
     async def _guarded(
-        self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
+        self,
+        service: ServiceLimiter,
+        limits: RequestLimits,
+        mode: Mode | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         facts = _facts(scope)
         needs = service.needs_of(_request(facts))
@@ -82,7 +91,7 @@ class RateLimitMiddleware:
             body = Body(receive, self.settings.body_bytes_max)
             facts["body"] = await body.read(self.settings.body_wait)
             receive = body.receive
-        decision = await taken(service.acheck(Request(**facts)), service.arelease)
+        decision = await taken(service.acheck(Request(**facts), mode=mode), service.arelease)
         if not limits.passes(decision, mode):
             return await _deny(decision, self.settings.options, send)
         if decision.over_limit:

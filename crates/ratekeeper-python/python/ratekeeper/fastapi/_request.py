@@ -89,12 +89,14 @@ class RequestLimits:
             )
         return store
 
-    def passes(self, decision: Decision, mode: Mode) -> bool:
+    def passes(self, decision: Decision, mode: Mode | None) -> bool:
         """Whether the request goes on, which in monitor mode it does."""
         self.tally.add(decision)
         return decision.allowed or mode == "monitor"
 
-    def note(self, decision: Decision, mode: Mode, response: Response | None, request: HTTPConnection) -> None:
+    def note(
+        self, decision: Decision, mode: Mode | None, response: Response | None, request: HTTPConnection
+    ) -> None:
         """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
         if not self.passes(decision, mode):
             raise self._exceeded(decision, request.scope)
