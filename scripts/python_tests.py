@@ -138,7 +138,9 @@ def build(python: pathlib.Path, profile: str, wheels: pathlib.Path) -> pathlib.P
 def check_types(setting: Setting) -> None:
     """Outside of the source tree, so that what is installed is what is checked."""
     options = ("--config-file", PACKAGE / "pyproject.toml", "--python-executable", setting.fresh)
-    run("mypy", setting.fresh, "-m", "mypy", *options, "-p", "ratekeeper", cwd=FOLDER)
+    mypy = (setting.fresh, "-m", "mypy", *options)
+    run("mypy", *mypy, "-p", "ratekeeper", cwd=FOLDER)
+    run("mypy on a program with it", *mypy, PACKAGE / "tests" / "web" / "ported.py", cwd=FOLDER)
     run("stubtest", setting.fresh, "-m", "mypy.stubtest", "ratekeeper._native", cwd=FOLDER)
 
 

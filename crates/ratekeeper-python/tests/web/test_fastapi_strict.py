@@ -25,6 +25,7 @@ from ratekeeper.fastapi import (
     is_rate_limit_disabled,
     setup,
 )
+from web import ported
 from web.conftest import Serve
 from web.fastapi_site import DETAIL, application, limited, messages_of, request_of
 from web.web_servers import Answer
@@ -244,3 +245,9 @@ async def test_the_document_follows_policies() -> None:
     assert app.openapi() is app.openapi()
     policies.install(policy(6))
     assert limit("/plain") == "**Ratelimit:** 6/60s"
+
+
+async def test_a_ported_program_runs() -> None:
+    # Its types are checked by mypy.
+    assert await ported.overrides(Store.memory()) == [("/x", 2)]
+    assert (await messages_of(ported.app, "/search"))[0]["status"] == 200
