@@ -24,14 +24,15 @@ fn later_decisions_replace_in_place_and_add_behind() {
 #[test]
 fn of_two_decisions_on_one_policy_the_worse_news_is_told() {
     // Two limiters with the same name and numbers, each with a key of its own.
-    let (project, path) = (plan("requests", "10/min").subject("p"), plan("requests", "10/min").subject("/e/1"));
+    let (project, path) =
+        (plan("requests", "10/min").subject("p"), plan("requests", "10/min").subject("/e/1"));
     let (used, fresh) = (decide(std::slice::from_ref(&project), 6), decide(&[path], 0));
     let denied = decide(&[project.cost(9)], 6);
     for (first, second, told) in [
         (&used, &fresh, r#""requests";r=3;t=42"#),
         (&fresh, &used, r#""requests";r=3;t=42"#),
-        (&denied, &fresh, r#""requests";r=4;t=30"#),
-        (&fresh, &denied, r#""requests";r=4;t=30"#),
+        (&denied, &fresh, r#""requests";r=1;t=48"#),
+        (&fresh, &denied, r#""requests";r=1;t=48"#),
     ] {
         let mut tally = Tally::of(first);
         tally.add(second);

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
-from fastapi.testclient import TestClient
 
 from ratekeeper import Policies, PolicyLimiter, Store
 from ratekeeper.fastapi import ProjectRateLimiter, RateLimitMiddleware, Settings, setup
 from web.conftest import Serve
 from web.fastapi_site import messages_of
 from web.web_servers import Client, run_python
+
+# What the oldest Starlette imports is deprecated by now.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
 
 PER_ADDRESS = """
 service = "s"
