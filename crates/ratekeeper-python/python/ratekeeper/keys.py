@@ -5,8 +5,8 @@
     ratelimit_org_override:{endpoint}:{organisation}
 
 Endpoints may hold colons, so names are read from the right; in organisations and projects
-that are no numbers, a colon is written as `%3A`, and `%` as `%25`. What the frameworks'
-limiters return from `make_key` and its siblings has this form.
+that are no numbers, a colon is written as `%3A`, and `%` as `%25`; what is empty or longer than 128
+bytes is hashed, as `%sha256-...`. What the frameworks' limiters return from `make_key` and its siblings has this form.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _ORG_OVERRIDE = "ratelimit_org_override:"
 
 # The engine takes no longer ones.
 _KEY_BYTES_MAX = 1_024
+_ID_BYTES_MAX = 128
 
 
 class OverrideScope(NamedTuple):
@@ -82,8 +83,17 @@ def _parts(key: str, prefix: str, count: int) -> list[str]:
 
 
 def _part(name: int | str) -> str:
-    # Nobody is called like two others together.
-    return str(name).replace("%", "%25").replace(":", "%3A")
+    text = str(name)
+    encoded = text.encode("utf-8", "surrogatepass")
+    if 0 < len(encoded) <= _ID_BYTES_MAX and _is_text(text):
+        # Nobody is called like two others together.
+        return text.replace("%", "%25").replace(":", "%3A")
+    return f"%sha256-{hashlib.sha256(encoded).hexdigest()}"
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no halves of characters."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def counter_subject(key: str) -> str:
