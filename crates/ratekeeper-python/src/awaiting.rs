@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
@@ -25,6 +25,7 @@ use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, intern};
 use tokio::task::AbortHandle;
 
 use crate::error::Failure;
+use crate::logging;
 use crate::runtime::{self, Reach, gated};
 
 /// An answer that is there already, to be awaited.
@@ -41,11 +42,20 @@ impl Ready {
         this
     }
 
+    /// The answer, and not whether there is one: nobody passes because an `await` was forgotten.
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(not_awaited())
+    }
+
     /// Awaited again, it is the same answer, as from the future of one that took I/O.
     fn __next__(&self, py: Python<'_>) -> PyResult<()> {
         // A tuple would be taken for the arguments of the exception.
         Err(PyStopIteration::new_err((self.0.clone_ref(py),)))
     }
+}
+
+fn not_awaited() -> PyErr {
+    PyTypeError::new_err("the answer has to be awaited before it can be asked: `if await ...`")
 }
 
 /// The awaitable of an answer that is there.
@@ -211,6 +221,7 @@ impl Reader {
                 error.write_unraisable(py, Some(&awaited));
             }
         }
+        logging::tell(py);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -258,6 +269,7 @@ where
         Reach::Memory => runtime::at_once(future).unwrap_or(Err(Failure::Lost)),
         Reach::Far => runtime::wait(py, future)?,
     };
+    logging::tell(py);
     Ok(finish(output?))
 }
 
@@ -276,8 +288,9 @@ where
     let object = move |py: Python<'_>, output: T| finish(output).into_py_any(py);
     match reach {
         Reach::Memory => {
-            let output = runtime::at_once(future).unwrap_or(Err(Failure::Lost))?;
-            ready(py, object(py, output)?)
+            let output = runtime::at_once(future).unwrap_or(Err(Failure::Lost));
+            logging::tell(py);
+            ready(py, object(py, output?)?)
         }
         Reach::Far => Ok(spawn(py, future, move |py, output| object(py, output?))?.0),
     }

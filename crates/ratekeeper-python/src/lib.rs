@@ -6,6 +6,7 @@
 //!
 //! - [`runtime`]: the threads behind it, and what becomes of them at a fork;
 //! - [`awaiting`]: answers for event loops;
+//! - [`logging`]: what the engine has to say;
 //! - the rest: one module for each subject.
 //!
 //! No thread of ours ever takes the interpreter's lock: what they have to say waits
@@ -22,6 +23,7 @@ mod environment;
 mod error;
 mod http;
 mod limiter;
+mod logging;
 mod policy;
 mod quota;
 mod runtime;
@@ -66,6 +68,7 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("EXPOSE_HEADERS", ratekeeper_http::field::EXPOSE)?;
         crate::error::register(module)?;
+        crate::logging::register(module)?;
         crate::runtime::register(module.py())
     }
 }

@@ -17,11 +17,12 @@ pub(crate) use self::asked::Asked;
 use self::asked::{Owner, Terms};
 use self::rule::KeyOf;
 pub(crate) use self::rule::Rule;
-use crate::arguments::{Id, duration, type_name, units};
+use crate::arguments::{Id, duration, float, type_name, units, whole, whole_or_none};
 use crate::awaiting::{awaited, awaited_at_length, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::http::Tally;
+use crate::logging;
 use crate::runtime::{PerProcess, Reach};
 use crate::store::{Store, refund_units, settled_word};
 
@@ -71,6 +72,13 @@ pub(crate) struct Outages {
     local: u64,
 }
 
+#[pymethods]
+impl Outages {
+    fn __repr__(&self) -> String {
+        format!("<Outages: {} allowed, {} denied, {} local>", self.allowed, self.denied, self.local)
+    }
+}
+
 impl From<ratekeeper::Outages> for Outages {
     fn from(outages: ratekeeper::Outages) -> Self {
         let ratekeeper::Outages { allowed, denied, local } = outages;
@@ -89,22 +97,28 @@ impl Limiter {
     }
 
     /// Decides in memory.
-    fn decide_now(&self, engine: &ratekeeper::Limiter<Asked>, asked: Asked) -> PyResult<Decision> {
+    fn decide_now(
+        &self,
+        py: Python<'_>,
+        engine: &ratekeeper::Limiter<Asked>,
+        asked: Asked,
+    ) -> PyResult<Decision> {
         let mut inner = Box::<ratekeeper::Decision>::default();
         engine.check_cost_into(&asked, asked.cost, &mut inner).map_err(Failure::from)?;
+        logging::tell(py);
         Ok(Decision { inner, about: About::Request(asked) })
     }
 
     fn decide(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
         if let Live::Always(engine) = &self.live {
-            return self.decide_now(engine, asked);
+            return self.decide_now(py, engine, asked);
         }
         block(py, self.reach, decided(self.engine(py)?, asked, Way::Check), about_request)
     }
 
     fn adecide<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
         if let Live::Always(engine) = &self.live {
-            return ready(py, self.decide_now(engine, asked)?.into_py_any(py)?);
+            return ready(py, self.decide_now(py, engine, asked)?.into_py_any(py)?);
         }
         awaited(py, self.reach, decided(self.engine(py)?, asked, Way::Check), about_request)
     }
@@ -208,7 +222,7 @@ impl Limiter {
         py: Python<'_>,
         store: Option<Bound<'_, Store>>,
         rules: &Bound<'_, PyAny>,
-        instances: i64,
+        #[pyo3(from_py_with = whole)] instances: i64,
     ) -> PyResult<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let store = store.map_or_else(|| Bound::new(py, Store::in_memory()), Ok)?;
@@ -256,7 +270,7 @@ impl Limiter {
         Ok(self.engine(py)?.outages().into())
     }
 
-    /// Judges a request and charges it. Cost 0 only tells.
+    /// Judges a request and charges it. Cost 0 only tells; one above every limit is denied.
     #[pyo3(signature = (request = None, *, cost = 1, organisation = None, project = None, endpoint = None,
         mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -264,7 +278,7 @@ impl Limiter {
         &self,
         py: Python<'_>,
         request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -284,7 +298,7 @@ impl Limiter {
         &self,
         py: Python<'py>,
         request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -300,8 +314,9 @@ impl Limiter {
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn try_check(
         &self,
+        py: Python<'_>,
         request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -309,7 +324,7 @@ impl Limiter {
     ) -> PyResult<Option<Decision>> {
         let Live::Always(engine) = &self.live else { return Ok(None) };
         let terms = Terms { cost, owner: Owner::new(organisation, project, endpoint)?, mode };
-        self.decide_now(engine, self.asked(request, terms)?).map(Some)
+        self.decide_now(py, engine, self.asked(request, terms)?).map(Some)
     }
 
     /// A project on an endpoint, under the key `endpoint:organisation:project`, with its overrides.
@@ -323,7 +338,7 @@ impl Limiter {
         endpoint: String,
         organisation: Id,
         project: Id,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         self.decide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
@@ -358,7 +373,7 @@ impl Limiter {
         endpoint: String,
         organisation: Id,
         project: Id,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.adecide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
@@ -404,9 +419,9 @@ impl Limiter {
         &self,
         py: Python<'_>,
         request: &Bound<'_, PyAny>,
-        estimate: i64,
+        #[pyo3(from_py_with = whole)] estimate: i64,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -425,9 +440,9 @@ impl Limiter {
         &self,
         py: Python<'py>,
         request: &Bound<'_, PyAny>,
-        estimate: i64,
+        #[pyo3(from_py_with = whole)] estimate: i64,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -441,12 +456,22 @@ impl Limiter {
     /// Makes the charge of a reservation the actual amount.
     ///
     /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
     /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
+    fn asettle<'py>(
+        &self,
+        py: Python<'py>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
@@ -470,7 +495,7 @@ impl Limiter {
         &self,
         py: Python<'_>,
         request: Option<&Bound<'_, PyAny>>,
-        patience: f64,
+        #[pyo3(from_py_with = float)] patience: f64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -490,7 +515,7 @@ impl Limiter {
         &self,
         py: Python<'py>,
         request: Option<&Bound<'_, PyAny>>,
-        patience: f64,
+        #[pyo3(from_py_with = float)] patience: f64,
         organisation: Option<Id>,
         project: Option<Id>,
         endpoint: Option<String>,
@@ -504,7 +529,12 @@ impl Limiter {
     /// Gives up to `units` (None: all) of each charge of a decision of this limiter back, places
     /// of concurrency too. An outage is no error: what cannot be given back comes back with time.
     #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
+    fn refund(
+        &self,
+        py: Python<'_>,
+        decision: &Bound<'_, Decision>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
+    ) -> PyResult<()> {
         block(py, self.reach, self.refunded(py, decision, units)?, |()| ())
     }
 
@@ -514,7 +544,7 @@ impl Limiter {
         &self,
         py: Python<'py>,
         decision: &Bound<'_, Decision>,
-        units: Option<i64>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.refunded(py, decision, units)?, |()| ())
     }

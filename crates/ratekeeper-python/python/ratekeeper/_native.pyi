@@ -610,7 +610,7 @@ class Limiter:
         endpoint: str | None = None,
         mode: _Mode | None = None,
     ) -> Decision:
-        """Judges a request and charges it. Cost 0 only tells."""
+        """Judges a request and charges it. Cost 0 only tells; one above every limit is denied."""
     def acheck(
         self,
         request: Any = None,
@@ -623,7 +623,9 @@ class Limiter:
     ) -> Awaitable[Decision]:
         """If whoever awaits is cancelled, the request may have been charged all the same.
 
-        It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
+        It is no coroutine: `asyncio.ensure_future`, `gather`, `wait_for` and `shield` take it; `create_task`,
+        `asyncio.run` and anyio's `start_soon` want an `async def` that awaits it. Whoever forgets the
+        `await` gets a TypeError from `if`.
         """
     def try_check(
         self,

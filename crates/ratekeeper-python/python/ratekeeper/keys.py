@@ -5,9 +5,9 @@
     ratelimit_org_override:{endpoint}:{organisation}
 
 Endpoints may hold colons, so names are read from the right; in organisations and projects
-that are no numbers, a colon is written as `%3A`, and `%` as `%25`. What the frameworks'
-limiters return from `make_key` and its siblings has this form. What is read is a number again
-if it was one. Organisations and projects that are empty, or longer than 128 bytes, are hashed.
+that are no numbers, a colon is written as `%3A`, and `%` as `%25`; what is empty or longer than 128
+bytes is hashed, as `%sha256-...`. What the frameworks' limiters return from `make_key` and its siblings has this form.
+What is read is a number again if it was one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _ORG_OVERRIDE = "ratelimit_org_override:"
 
 # The engine takes no longer ones.
 _KEY_BYTES_MAX = 1_024
-# Longer organisations and projects are hashed, and so are those that are empty.
 _ID_BYTES_MAX = 128
 # Longer numbers stay text; Python reads no numbers of any length.
 _DIGITS_MAX = 40
@@ -96,16 +95,15 @@ def _id(part: str) -> int | str:
 def _part(name: int | str) -> str:
     text = str(name)
     encoded = text.encode("utf-8", "surrogatepass")
-    # As the engine does: ids come from requests, and may be anything.
-    if not 0 < len(encoded) <= _ID_BYTES_MAX or not _is_text(text):
-        return f"%sha256-{hashlib.sha256(encoded).hexdigest()}"
-    # Nobody is called like two others together.
-    return text.replace("%", "%25").replace(":", "%3A")
+    if 0 < len(encoded) <= _ID_BYTES_MAX and _is_text(text):
+        # Nobody is called like two others together.
+        return text.replace("%", "%25").replace(":", "%3A")
+    return f"%sha256-{hashlib.sha256(encoded).hexdigest()}"
 
 
 def _is_text(text: str) -> bool:
-    # Not so are halves of characters.
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    """Whether it has no halves of characters."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def counter_subject(key: str) -> str:

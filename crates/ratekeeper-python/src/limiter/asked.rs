@@ -12,7 +12,7 @@ use ratekeeper::Mode;
 
 use super::Limiter;
 use super::rule::KeyOf;
-use crate::arguments::{Id, mode as mode_of, type_name, units};
+use crate::arguments::{Id, cost_of, mode as mode_of, type_name};
 use crate::error::Failure;
 
 /// What is asked of a limiter.
@@ -100,7 +100,7 @@ impl Limiter {
         };
         Ok(Asked {
             limiter: self.id,
-            cost: units("cost", terms.cost)?,
+            cost: cost_of("cost", terms.cost)?,
             keys,
             owner: terms.owner.map(Box::new),
             mode,
@@ -121,7 +121,7 @@ impl Limiter {
             Owner { organisation: organisation.0, project: Some(project.0), endpoint: Some(endpoint) };
         Ok(Asked {
             limiter: self.id,
-            cost: units("cost", cost)?,
+            cost: cost_of("cost", cost)?,
             keys: Keys::Same(key.into()),
             owner: Some(Box::new(owner)),
             mode: mode.map_or(Ok(Mode::On), mode_of)?,

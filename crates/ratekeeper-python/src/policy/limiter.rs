@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use super::Policies;
 use super::service::{Asked, ServiceLimiter};
+use crate::arguments::whole;
 use crate::awaiting::ready;
 use crate::decision::{About, Decision};
 use crate::error::Failure;
@@ -71,6 +72,11 @@ impl PolicyLimiter {
         Ok(Self { store: store.unbind(), policies: policies.unbind(), reach, live })
     }
 
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let store = self.store.bind(py).get().kind();
+        format!("<PolicyLimiter in {store}: {:?}>", self.policies.get().inner)
+    }
+
     /// Where it counts.
     #[getter]
     fn store(&self, py: Python<'_>) -> Py<Store> {
@@ -102,7 +108,7 @@ impl PolicyLimiter {
         py: Python<'_>,
         service: &str,
         key: String,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         let asked = Asked::new(None, Some(key), cost, mode)?;
@@ -119,7 +125,7 @@ impl PolicyLimiter {
         py: Python<'py>,
         service: &str,
         key: String,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = Asked::new(None, Some(key), cost, mode)?;

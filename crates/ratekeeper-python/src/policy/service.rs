@@ -10,7 +10,7 @@ use super::Policies;
 use super::keys::looking_at;
 use super::limiter::built;
 use super::request::Request;
-use crate::arguments::{duration, mode as mode_of, units};
+use crate::arguments::{cost_of, duration, float, mode as mode_of, units, whole, whole_or_none};
 use crate::awaiting::{awaited, awaited_at_length, block};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
@@ -38,7 +38,7 @@ impl Asked {
             return Err(Failure::Input(message.to_owned()).into());
         }
         let mode = mode.map(mode_of).transpose()?;
-        Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)?, mode })
+        Ok(Self { request: request.map(Bound::unbind), key, cost: cost_of("cost", cost)?, mode })
     }
 
     /// Shows it to the library.
@@ -74,6 +74,21 @@ pub(crate) struct Needs {
 impl From<ratekeeper::policy::Needs> for Needs {
     fn from(needs: ratekeeper::policy::Needs) -> Self {
         Self { body: needs.body, route: needs.route, client: needs.client, identity: needs.identity }
+    }
+}
+
+#[pymethods]
+impl Needs {
+    fn __repr__(&self) -> String {
+        let all = [
+            ("body", self.body),
+            ("route", self.route),
+            ("client", self.client),
+            ("identity", self.identity),
+        ];
+        let needed: Vec<&str> =
+            all.iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| *name).collect();
+        format!("<Needs: {}>", if needed.is_empty() { "nothing".to_owned() } else { needed.join(", ") })
     }
 }
 
@@ -193,6 +208,10 @@ fn about((inner, matched): (ratekeeper::Decision, Matched)) -> Decision {
 
 #[pymethods]
 impl ServiceLimiter {
+    fn __repr__(&self) -> String {
+        format!("<ServiceLimiter in {}: {}>", self.store.get().kind(), self.name)
+    }
+
     /// The name of the service.
     #[getter]
     fn name(&self) -> &str {
@@ -217,7 +236,7 @@ impl ServiceLimiter {
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         self.decide(py, &Asked::new(request, key, cost, mode)?)
@@ -230,7 +249,7 @@ impl ServiceLimiter {
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.adecide(py, &Asked::new(request, key, cost, mode)?)
@@ -243,7 +262,7 @@ impl ServiceLimiter {
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Option<Decision>> {
         match self.reach {
@@ -259,7 +278,7 @@ impl ServiceLimiter {
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         let asked = Asked::new(request, key, cost, mode)?;
@@ -273,7 +292,7 @@ impl ServiceLimiter {
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = Asked::new(request, key, cost, mode)?;
@@ -286,9 +305,9 @@ impl ServiceLimiter {
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
-        estimate: i64,
+        #[pyo3(from_py_with = whole)] estimate: i64,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
         key: Option<String>,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
@@ -304,9 +323,9 @@ impl ServiceLimiter {
         &self,
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
-        estimate: i64,
+        #[pyo3(from_py_with = whole)] estimate: i64,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
         key: Option<String>,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -318,12 +337,22 @@ impl ServiceLimiter {
     /// Makes the charge of a reservation the actual amount.
     ///
     /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<&'static str> {
         block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
     /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
+    fn asettle<'py>(
+        &self,
+        py: Python<'py>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
@@ -343,9 +372,9 @@ impl ServiceLimiter {
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
-        patience: f64,
+        #[pyo3(from_py_with = float)] patience: f64,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Decision> {
         let (asked, way) =
@@ -360,9 +389,9 @@ impl ServiceLimiter {
         &self,
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
-        patience: f64,
+        #[pyo3(from_py_with = float)] patience: f64,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (asked, way) =
@@ -372,7 +401,12 @@ impl ServiceLimiter {
 
     /// Gives up to `units` (None: all) of each charge of a decision back. An outage is no error.
     #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
+    fn refund(
+        &self,
+        py: Python<'_>,
+        decision: &Bound<'_, Decision>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
+    ) -> PyResult<()> {
         block(py, self.reach, self.refunded(decision, units)?, |()| ())
     }
 
@@ -382,7 +416,7 @@ impl ServiceLimiter {
         &self,
         py: Python<'py>,
         decision: &Bound<'_, Decision>,
-        units: Option<i64>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach, self.refunded(decision, units)?, |()| ())
     }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use ratekeeper::{LIMIT_MAX, Reservation, Settled};
 
 use super::{Store, refund_units, settled_word};
-use crate::arguments::duration;
+use crate::arguments::{duration, float, whole, whole_or_none};
 use crate::awaiting::{awaited, block};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
@@ -37,7 +37,13 @@ impl Store {
 
     /// Charged once however often it is sent under the same id within `keep` seconds.
     #[pyo3(signature = (charges, id, keep = 600.0))]
-    fn once(&self, py: Python<'_>, charges: &Bound<'_, PyAny>, id: String, keep: f64) -> PyResult<Decision> {
+    fn once(
+        &self,
+        py: Python<'_>,
+        charges: &Bound<'_, PyAny>,
+        id: String,
+        #[pyo3(from_py_with = float)] keep: f64,
+    ) -> PyResult<Decision> {
         let way = Way::Once(id, duration("keep", keep)?);
         block(py, self.reach(), self.decided(charges, way)?, about_charges)
     }
@@ -49,7 +55,7 @@ impl Store {
         py: Python<'py>,
         charges: &Bound<'_, PyAny>,
         id: String,
-        keep: f64,
+        #[pyo3(from_py_with = float)] keep: f64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let way = Way::Once(id, duration("keep", keep)?);
         awaited(py, self.reach(), self.decided(charges, way)?, about_charges)
@@ -61,7 +67,7 @@ impl Store {
         py: Python<'_>,
         charges: &Bound<'_, PyAny>,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
     ) -> PyResult<Decision> {
         let way = Way::Reserve(id, duration("hold", hold)?);
         block(py, self.reach(), self.decided(charges, way)?, about_charges)
@@ -73,19 +79,29 @@ impl Store {
         py: Python<'py>,
         charges: &Bound<'_, PyAny>,
         id: String,
-        hold: f64,
+        #[pyo3(from_py_with = float)] hold: f64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let way = Way::Reserve(id, duration("hold", hold)?);
         awaited(py, self.reach(), self.decided(charges, way)?, about_charges)
     }
 
     /// Makes a reservation's charge the actual amount.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<&'static str> {
         block(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
     }
 
     /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
+    fn asettle<'py>(
+        &self,
+        py: Python<'py>,
+        id: String,
+        #[pyo3(from_py_with = whole)] actual: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
     }
 
@@ -101,7 +117,12 @@ impl Store {
 
     /// Gives up to `units` (None: all) of each charge of a decision of this store back.
     #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
+    fn refund(
+        &self,
+        py: Python<'_>,
+        decision: &Bound<'_, Decision>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
+    ) -> PyResult<()> {
         block(py, self.reach(), self.refunded(decision, units)?, |()| ())
     }
 
@@ -111,7 +132,7 @@ impl Store {
         &self,
         py: Python<'py>,
         decision: &Bound<'_, Decision>,
-        units: Option<i64>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         awaited(py, self.reach(), self.refunded(decision, units)?, |()| ())
     }

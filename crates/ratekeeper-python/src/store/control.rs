@@ -7,9 +7,13 @@ use pyo3::prelude::*;
 use ratekeeper::{Emergency, Mode};
 
 use super::Store;
-use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, seconds as seconds_since};
+use crate::arguments::{
+    duration, emergency as emergency_of, float_or_none, mode as mode_of, seconds as seconds_since,
+    whole_or_none,
+};
 use crate::awaiting::{awaited, block};
 use crate::error::Failure;
+use crate::runtime::{Reach, drive};
 
 /// What an operator has set for a rule, a service (`service/*`) or all rules (`*`).
 #[pyclass(module = "ratekeeper", frozen, eq)]
@@ -100,9 +104,9 @@ impl Store {
         py: Python<'_>,
         rule: &str,
         mode: Option<&str>,
-        enforce_percent: Option<i64>,
+        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>,
         emergency: &str,
-        seconds: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>,
     ) -> PyResult<()> {
         let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
         block(py, self.reach(), thrown, |()| ())
@@ -116,9 +120,9 @@ impl Store {
         py: Python<'py>,
         rule: &str,
         mode: Option<&str>,
-        enforce_percent: Option<i64>,
+        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>,
         emergency: &str,
-        seconds: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
         awaited(py, self.reach(), thrown, |()| ())
@@ -138,7 +142,11 @@ impl Store {
 
     /// As this process knows them.
     fn switches(&self) -> PyResult<HashMap<String, Switch>> {
-        let switches = self.live()?.control().switches();
+        let live = self.live()?;
+        if self.reach() == Reach::Far {
+            drive()?;
+        }
+        let switches = live.control().switches();
         let each = switches.iter().flat_map(|switches| switches.iter());
         Ok(each.map(|(rule, switch)| (rule.to_owned(), Switch(*switch))).collect())
     }

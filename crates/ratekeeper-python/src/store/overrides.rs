@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use ratekeeper::OverrideScope;
 
 use super::Store;
-use crate::arguments::{Id, at_least_a_second, at_least_one, seconds, seconds_of};
+use crate::arguments::{Id, at_least_a_second, at_least_one, float_or_none, seconds, seconds_of, whole};
 use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 
@@ -181,9 +181,9 @@ impl Store {
         endpoint: String,
         organisation: Id,
         project: Option<Id>,
-        max_requests: i64,
-        expiry: Option<f64>,
-        ttl: Option<f64>,
+        #[pyo3(from_py_with = whole)] max_requests: i64,
+        #[pyo3(from_py_with = float_or_none)] expiry: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] ttl: Option<f64>,
         reason: &str,
         author: &str,
     ) -> PyResult<()> {
@@ -201,9 +201,9 @@ impl Store {
         endpoint: String,
         organisation: Id,
         project: Option<Id>,
-        max_requests: i64,
-        expiry: Option<f64>,
-        ttl: Option<f64>,
+        #[pyo3(from_py_with = whole)] max_requests: i64,
+        #[pyo3(from_py_with = float_or_none)] expiry: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] ttl: Option<f64>,
         reason: &str,
         author: &str,
     ) -> PyResult<Bound<'py, PyAny>> {

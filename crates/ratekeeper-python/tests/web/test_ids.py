@@ -30,7 +30,7 @@ class Regional(ProjectRateLimiter):
         return key and f"{key}:eu"
 
 
-@pytest.mark.parametrize("kind", [Regional])
+@pytest.mark.parametrize("kind", [Regional, ProjectRateLimiter])
 async def test_ids_of_any_kind_are_limited(backend: Backend, kind: type[ProjectRateLimiter]) -> None:
     found: list[Any] = []
     app = FastAPI()
