@@ -253,3 +253,16 @@ async def test_a_ported_program_runs() -> None:
     # Its types are checked by mypy.
     assert await ported.overrides(Store.memory()) == [("/x", 2)]
     assert (await messages_of(ported.app, "/search"))[0]["status"] == 200
+
+
+def test_of_two_limiters_alike_the_one_with_less_left_is_told(serve: Serve) -> None:
+    app = application(Store.memory(), identify=lambda request: (1, 2))
+    limiters: list[RateLimiter] = [ProjectRateLimiter(3, 60), PathRateLimiter(3, 60)]
+    for dependencies, prefix in [(limiters, "/one"), (limiters[::-1], "/other")]:
+        app.get(prefix + "/e/{item}", dependencies=[Depends(limiter) for limiter in dependencies])(lambda: None)
+    client = serve(app)
+    for prefix in ("/one", "/other"):
+        answers = [client.get(f"{prefix}/e/{item}") for item in range(4)]
+        assert [(a.status, a.headers["ratelimit"][:14]) for a in answers] == [
+            (200, '"requests";r=2'), (200, '"requests";r=1'), (200, '"requests";r=0'), (429, '"requests";r=0'),
+        ]
