@@ -58,7 +58,8 @@ def warn_of_nobody(endpoint: str, who: str) -> None:
     """Says once for an endpoint that a limit by project met a request of which it is not known whose it is."""
     # Cached: that is what makes it once.
     _log.warning(
-        "%s: a request of nobody that %s knows passed its limit by project; a limiter must run after authentication",
+        "%s: a request of nobody that %s knows has no limit by project; "
+        "if it should have had one, authentication has to run before the limiter",
         endpoint,
         who,
     )
