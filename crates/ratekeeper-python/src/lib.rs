@@ -16,6 +16,9 @@
 //! language's names; the stubs have the same.
 #![allow(clippy::doc_markdown, reason = "docstrings of Python")]
 
+#[macro_use]
+mod forms;
+
 mod arguments;
 mod awaiting;
 mod decision;
@@ -28,6 +31,7 @@ mod policy;
 mod quota;
 mod runtime;
 mod store;
+mod way;
 
 use pyo3::prelude::*;
 

@@ -1,5 +1,6 @@
 //! Limits that live outside the code: files, folders, MongoDB.
 
+mod asked;
 mod keys;
 pub(crate) mod limiter;
 pub(crate) mod request;

@@ -10,13 +10,10 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
-use ratekeeper::{
-    BreakerPolicy, LIMIT_MAX, MAX_KEYS_DEFAULT, MemoryStore, RedisStore, RedisStoreBuilder, Settled,
-};
+use ratekeeper::{BreakerPolicy, MAX_KEYS_DEFAULT, MemoryStore, RedisStore, RedisStoreBuilder};
 
 use self::health::{Health, ManualClock};
-use crate::arguments::{duration, fitting, float, seconds, type_name, units, whole};
-use crate::awaiting::{awaited, block};
+use crate::arguments::{duration, fitting, float, seconds, type_name, whole};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach, within};
 
@@ -189,18 +186,15 @@ impl Store {
         Ok(Health(self.live()?.health()))
     }
 
-    /// Raises StoreError if the store cannot be asked.
-    fn ping(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, self.reach(), self.pinged()?, |()| ())
-    }
-
-    /// `ping`, to be awaited.
-    fn aping<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.pinged()?, |()| ())
-    }
-
     fn __repr__(&self) -> String {
         format!("<Store: {}>", self.kind())
+    }
+}
+
+both_forms! { Store:
+    /// Raises StoreError if the store cannot be asked.
+    fn ping / aping () (self, py) -> () {
+        (self.reach(), self.pinged()?, |()| ())
     }
 }
 
@@ -225,21 +219,6 @@ impl Store {
                 None => Ok(()),
             }
         })
-    }
-}
-
-/// How many units to give back: all, if nothing is said.
-pub(crate) fn refund_units(asked: Option<i64>) -> PyResult<u32> {
-    let Some(asked) = asked else { return Ok(LIMIT_MAX) };
-    Ok(u32::try_from(units("units", asked)?).map_or(LIMIT_MAX, |units| units.min(LIMIT_MAX)))
-}
-
-pub(crate) fn settled_word(settled: Settled) -> &'static str {
-    match settled {
-        Settled::Done => "done",
-        Settled::Already => "already",
-        Settled::Lapsed => "lapsed",
-        Settled::Unknown => "unknown",
     }
 }
 

@@ -21,10 +21,13 @@ PATIENCE = 30.0
 POLICY = 'service = "s"\n[[rules]]\nname = "all"\nkeys = "all"\nquota = "1/h"\n'
 # Nobody answers on it, for nobody may.
 NOBODY = "redis://127.0.0.1:1"
+TO_NOBODY = "server=127.0.0.1:1,"
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "ratekeeper"]
+def lines(caplog: pytest.LogCaptureFixture, about: str) -> list[tuple[str, str]]:
+    # Stores of other tests may still have something to say.
+    records = [record for record in caplog.records if record.name == "ratekeeper"]
+    return [(record.levelname, text) for record in records if about in (text := record.getMessage())]
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +47,10 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_an_outage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     limiter = Limiter(Store.redis(NOBODY), Rule("r", "1/h"))
-    until(lambda: limiter.check("a") and lines(caplog))
+    until(lambda: limiter.check("a") and lines(caplog, TO_NOBODY))
     for _ in range(200):
         limiter.check("a")
-    ((level, text),) = lines(caplog)
+    ((level, text),) = lines(caplog, TO_NOBODY)
     assert level == "WARNING"
     assert text.startswith("circuit breaker open: rules decide by their failure policy (server=127.0.0.1:1, reason=")
 
@@ -55,24 +58,25 @@ def test_an_outage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 async def test_an_outage_is_told_to_who_awaits(caplog: pytest.LogCaptureFixture) -> None:
     limiter = Limiter(Store.redis(NOBODY), Rule("r", "1/h"))
     end = time.monotonic() + PATIENCE
-    while not lines(caplog):
+    while not lines(caplog, TO_NOBODY):
         assert time.monotonic() < end
         await limiter.acheck("a")
         await asyncio.sleep(0)
-    assert "circuit breaker open" in lines(caplog)[0][1]
+    assert "circuit breaker open" in lines(caplog, TO_NOBODY)[0][1]
 
 
 def test_an_outage_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
     server = RedisServer("redis-7")
     try:
+        about = f"server=127.0.0.1:{server.port}"
         limiter = Limiter(Store.redis(server.url, deadline=DEADLINE), Rule("r", "1/h"))
-        assert limiter.check("a").origin == "store" and lines(caplog) == []
+        assert limiter.check("a").origin == "store" and lines(caplog, about) == []
         server.kill()
-        until(lambda: limiter.check("a").origin == "outage" and lines(caplog))
+        until(lambda: limiter.check("a").origin == "outage" and lines(caplog, about))
         server.restart()
-        until(lambda: limiter.check("a").origin == "store" and len(lines(caplog)) > 1)
-        assert [level for level, _ in lines(caplog)] == ["WARNING", "INFO"]
-        assert lines(caplog)[-1][1].startswith("circuit breaker closed: the store decides again")
+        until(lambda: limiter.check("a").origin == "store" and len(lines(caplog, about)) > 1)
+        assert [level for level, _ in lines(caplog, about)] == ["WARNING", "INFO"]
+        assert lines(caplog, about)[-1][1].startswith("circuit breaker closed: the store decides again")
     finally:
         server.close()
 
@@ -82,8 +86,9 @@ def test_a_password_that_is_wrong_is_told_and_not_shown(caplog: pytest.LogCaptur
     try:
         url = server.url.replace("redis://", "redis://nobody:geheim@")
         limiter = Limiter(Store.redis(url, deadline=DEADLINE), Rule("r", "1/h"))
-        until(lambda: limiter.check("a") and lines(caplog))
-        assert "WRONGPASS" in caplog.text.upper() or "AUTH" in caplog.text.upper(), caplog.text
+        until(lambda: limiter.check("a") and lines(caplog, f":{server.port}"))
+        ((_, text),) = lines(caplog, f":{server.port}")
+        assert "WRONGPASS" in text.upper() or "AUTH" in text.upper(), text
         assert "geheim" not in caplog.text
     finally:
         server.close()
@@ -95,7 +100,7 @@ def test_a_policy_that_is_refused_is_told_on_one_line(tmp_path: pathlib.Path, ca
     for _ in range(3):
         with pytest.raises(PolicyError):
             policies.install(POLICY.replace("1/h", "fast\\n"))
-    (taken, refused) = lines(caplog)
+    (taken, refused) = lines(caplog, 'source="code"')
     assert taken == ("INFO", 'a policy is in force (source="code", service="s", rules=1)')
     assert refused[0] == "WARNING" and refused[1].startswith('a policy was refused (source="code", reason="code:5:9: ')
     assert "\n" not in refused[1]
@@ -109,9 +114,9 @@ def test_what_a_thread_finds_waits_for_a_call(tmp_path: pathlib.Path, caplog: py
     limiter = PolicyLimiter(None, policies).service("s")
     caplog.clear()
     file.write_text("service = 7")
-    until(lambda: limiter.check(key="k") is not None and lines(caplog))
+    until(lambda: limiter.check(key="k") is not None and lines(caplog, str(tmp_path)))
     watch.stop()
-    assert "a policy was refused" in lines(caplog)[0][1]
+    assert "a policy was refused" in lines(caplog, str(tmp_path))[0][1]
 
 
 def test_two_quotas_on_one_counter_are_told(redis_backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +125,7 @@ def test_two_quotas_on_one_counter_are_told(redis_backend: Backend, caplog: pyte
         limiter = Limiter(store, Rule(name, quota))
         for _ in range(3):
             limiter.check_project("/x", 1, 2)
-    ((level, text),) = lines(caplog)
+    ((level, text),) = lines(caplog, "another rule")
     assert level == "WARNING" and text.startswith("another rule with another quota counts on the same counters")
 
 
@@ -141,11 +146,11 @@ def test_a_handler_may_ask_the_limiter_and_may_fail(caplog: pytest.LogCaptureFix
     logger.addHandler(handler)
     try:
         Policies().install(POLICY)
-        assert len(seen) == 1
+        assert sum("a policy is in force" in text for text in seen) == 1
         logger.addFilter(wrong)
         with _unraisable() as raised:
             assert Policies().install(POLICY) == "s", "the call itself is none the worse"
-        assert [str(error) for error in raised] == ["no"]
+        assert {str(error) for error in raised} == {"no"}
     finally:
         logger.removeHandler(handler)
         logger.removeFilter(wrong)

@@ -19,7 +19,7 @@ use crate::error::Failure;
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(super) limiter: u64,
-    pub(super) cost: u64,
+    cost: u64,
     keys: Keys,
     /// In a box, because few have one.
     owner: Option<Box<Owner>>,
@@ -83,6 +83,10 @@ impl Asked {
             project: owner.project.as_deref().map(Cow::Borrowed),
             endpoint: owner.endpoint.as_deref().map(Cow::Borrowed),
         })
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
     }
 
     pub(super) fn mode(&self) -> Mode {

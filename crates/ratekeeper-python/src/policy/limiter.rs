@@ -4,7 +4,8 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use super::Policies;
-use super::service::{Asked, ServiceLimiter};
+use super::asked::Asked;
+use super::service::ServiceLimiter;
 use crate::arguments::whole;
 use crate::awaiting::ready;
 use crate::decision::{About, Decision};

@@ -11,7 +11,6 @@ use crate::arguments::{
     duration, emergency as emergency_of, float_or_none, mode as mode_of, seconds as seconds_since,
     whole_or_none,
 };
-use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 use crate::runtime::{Reach, drive};
 
@@ -93,53 +92,26 @@ impl Store {
     }
 }
 
-#[pymethods]
-impl Store {
+both_forms! { Store:
     /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a
     /// block; for `seconds`, or until it is cleared.
-    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
-        seconds = None))]
-    fn set_switch(
-        &self,
-        py: Python<'_>,
-        rule: &str,
-        mode: Option<&str>,
-        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>,
-        emergency: &str,
-        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>,
-    ) -> PyResult<()> {
+    fn set_switch / aset_switch (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
+        seconds = None)
+    (self, py, rule: &str, mode: Option<&str>,
+        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>, emergency: &str,
+        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>) -> () {
         let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
-        block(py, self.reach(), thrown, |()| ())
-    }
-
-    /// `set_switch`, to be awaited.
-    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
-        seconds = None))]
-    fn aset_switch<'py>(
-        &self,
-        py: Python<'py>,
-        rule: &str,
-        mode: Option<&str>,
-        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>,
-        emergency: &str,
-        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
-        awaited(py, self.reach(), thrown, |()| ())
+        (self.reach(), thrown, |()| ())
     }
 
     /// Says whether there was one.
-    #[pyo3(signature = (rule = "*"))]
-    fn clear_switch(&self, py: Python<'_>, rule: &str) -> PyResult<bool> {
-        block(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
+    fn clear_switch / aclear_switch (rule = "*") (self, py, rule: &str) -> bool {
+        (self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
     }
+}
 
-    /// `clear_switch`, to be awaited.
-    #[pyo3(signature = (rule = "*"))]
-    fn aclear_switch<'py>(&self, py: Python<'py>, rule: &str) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
-    }
-
+#[pymethods]
+impl Store {
     /// As this process knows them.
     fn switches(&self) -> PyResult<HashMap<String, Switch>> {
         let live = self.live()?;
