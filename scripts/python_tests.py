@@ -145,7 +145,9 @@ def build(python: pathlib.Path, wheels: pathlib.Path, *options: str) -> pathlib.
 def check_types(setting: Setting) -> None:
     """Outside of the source tree, so that what is installed is what is checked."""
     options = ("--config-file", PACKAGE / "pyproject.toml", "--python-executable", setting.fresh)
-    run("mypy", setting.fresh, "-m", "mypy", *options, "-p", "ratekeeper", cwd=FOLDER)
+    mypy = (setting.fresh, "-m", "mypy", *options)
+    run("mypy", *mypy, "-p", "ratekeeper", cwd=FOLDER)
+    run("mypy on a program with it", *mypy, PACKAGE / "tests" / "web" / "ported.py", cwd=FOLDER)
     run("stubtest", setting.fresh, "-m", "mypy.stubtest", "ratekeeper._native", cwd=FOLDER)
 
 

@@ -70,6 +70,16 @@ impl Level {
     }
 }
 
+/// A unit more than any quota has room for. It stands for all costs above [`LIMIT_MAX`], where
+/// these come from requests: nobody passes by asking for more than can be counted, and
+/// nobody is told that it is the program's fault.
+pub const COST_BEYOND: u32 = LIMIT_MAX + 1;
+
+#[cold]
+fn beyond_bounds(cost: u64) -> InvalidInput {
+    InvalidInput::range(Field::Cost, cost, 0, LIMIT_MAX.into(), "")
+}
+
 /// One quota, one key, one cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Charge<'a> {
@@ -103,12 +113,13 @@ impl<'a> Charge<'a> {
     /// it tells what one unit would meet.
     ///
     /// # Errors
-    /// If the cost is above [`LIMIT_MAX`].
+    /// If the cost is above [`LIMIT_MAX`]; but [`COST_BEYOND`] is denied like any cost that a
+    /// quota has no room for.
     pub fn cost(self, cost: u64) -> Result<Self, InvalidInput> {
         let cost = u32::try_from(cost)
             .ok()
-            .filter(|cost| *cost <= LIMIT_MAX)
-            .ok_or_else(|| InvalidInput::range(Field::Cost, cost, 0, LIMIT_MAX.into(), ""))?;
+            .filter(|cost| *cost <= COST_BEYOND)
+            .ok_or_else(|| beyond_bounds(cost))?;
         Ok(Self { cost, ..self })
     }
 
@@ -276,7 +287,11 @@ impl<'a> Charge<'a> {
                 "quotas with different names, or the same quota enforced the same way",
             ));
         }
-        *self = self.cost(u64::from(self.cost) + u64::from(other.cost))?;
+        let sum = u64::from(self.cost) + u64::from(other.cost);
+        if sum > LIMIT_MAX.into() {
+            return Err(beyond_bounds(sum));
+        }
+        *self = self.cost(sum)?;
         Ok(())
     }
 }
@@ -355,5 +370,10 @@ mod tests {
         let big = charge.cost(LIMIT_MAX.into()).unwrap();
         assert!(charges.push(big).unwrap_err().to_string().starts_with("cost: got 1000000003"));
         assert!(charge.cost(u64::MAX).is_err());
+        let beyond = charge.cost(COST_BEYOND.into()).unwrap();
+        assert!(beyond.cost(u64::from(COST_BEYOND) + 1).is_err());
+        let most =
+            Quota::new(crate::Algorithm::FixedWindow, LIMIT_MAX.into(), std::time::Duration::from_secs(1));
+        assert!(beyond.cost > most.unwrap().cost_max(), "no quota has room for it");
     }
 }

@@ -53,7 +53,7 @@ mod wire;
 
 pub use algorithm::{Receipt, State, Status};
 pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
-pub use check::{CHARGES_MAX, Charge, Charges, Check, Emergency, Enforcement, Level};
+pub use check::{CHARGES_MAX, COST_BEYOND, Charge, Charges, Check, Emergency, Enforcement, Level};
 pub use decision::{Decision, Origin, Outcome, Verdict};
 pub use error::{Field, InvalidInput};
 pub use judge::{AsCase, Case, judge, judge_one};

@@ -45,12 +45,10 @@ pub(crate) struct Member {
     remaining: u32,
     cost: u32,
     is_denied: bool,
-    /// Which decision of the request it is of.
-    decision: u32,
 }
 
 impl Member {
-    pub(crate) fn new(verdict: &Verdict, at: Timestamp, decision: u32, partition: Option<Box<[u8]>>) -> Self {
+    pub(crate) fn new(verdict: &Verdict, at: Timestamp, partition: Option<Box<[u8]>>) -> Self {
         Self {
             name: verdict.name(),
             quota: *verdict.quota(),
@@ -61,7 +59,6 @@ impl Member {
             remaining: if is_blocked(verdict) { 0 } else { verdict.remaining() },
             cost: verdict.cost(),
             is_denied: verdict.is_denied(),
-            decision,
         }
     }
 
@@ -69,12 +66,13 @@ impl Member {
         self.name == other.name && self.quota == other.quota && self.partition == other.partition
     }
 
-    /// Whether `other`, the same policy, is to be told instead: what a later
-    /// decision found, or of two keys in one decision the one that is worse off.
+    /// Whether `other`, the same policy and found later, is to be told instead: unless it is
+    /// better off. They may be two keys, and whoever believed the better news would be denied;
+    /// of one key, what is found later is mostly worse.
     pub(crate) fn yields_to(&self, other: &Self) -> bool {
         // What denied comes first: `Retry-After` must not be earlier than its window.
         let harshness = |of: &Self| (of.is_denied, of.wait, Reverse(of.remaining));
-        self.decision != other.decision || harshness(self) <= harshness(other)
+        harshness(self) <= harshness(other)
     }
 
     /// Writes `"api";q=100;w=60`.

@@ -32,12 +32,11 @@ pub type Field = (&'static str, Cow<'static, str>);
 ///
 /// A request may be judged several times: by a layer, by another around it, by a
 /// handler that counts what it found in the body. Every policy is told once, in
-/// the order in which they were met; a later decision on it replaces the earlier.
-/// Of several keys under one policy in one decision, the worst off is told.
+/// the order in which they were met. Of several keys under one policy, which is a
+/// name and a quota, the worst off is told, and of those that are alike the latest.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     members: SmallVec<[Member; MEMBERS_INLINE]>,
-    decisions: u32,
 }
 
 impl Tally {
@@ -68,10 +67,9 @@ impl Tally {
         decision: &Decision,
         mut partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
     ) {
-        self.decisions = self.decisions.wrapping_add(1);
         for verdict in decision.verdicts() {
             let partition = partition_of(verdict).filter(|key| key.len() <= PARTITION_BYTES_MAX);
-            let member = Member::new(verdict, decision.at(), self.decisions, partition);
+            let member = Member::new(verdict, decision.at(), partition);
             match self.members.iter().position(|known| known.is_same_policy(&member)) {
                 Some(at) if self.members[at].yields_to(&member) => self.members[at] = member,
                 None if self.members.len() < MEMBERS_MAX => self.members.push(member),

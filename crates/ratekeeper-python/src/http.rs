@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, field};
 
-use crate::arguments::{choice, duration, type_name};
+use crate::arguments::{choice, duration, float, type_name};
 use crate::decision::Decision;
 
 /// Fields as Python has them.
@@ -63,7 +63,7 @@ impl HttpOptions {
         legacy: Option<&str>,
         legacy_reset: &str,
         body: &str,
-        outage_retry_after: f64,
+        #[pyo3(from_py_with = float)] outage_retry_after: f64,
     ) -> PyResult<Self> {
         let legacies = [("RateLimit", Legacy::RateLimit), ("X-RateLimit", Legacy::XRateLimit)];
         let legacy = legacy.map(|said| word("legacy", said, &legacies)).transpose()?;
@@ -141,6 +141,15 @@ pub(crate) struct Denial {
     headers: Vec<(&'static str, String)>,
 }
 
+#[pymethods]
+impl Denial {
+    fn __repr__(&self) -> String {
+        let after =
+            self.retry_after.map_or_else(|| "never".to_owned(), |seconds| format!("after {seconds} s"));
+        format!("<Denial: {}, retry {after}>", self.status)
+    }
+}
+
 impl Denial {
     pub(crate) fn of(denial: &ratekeeper_http::Denial<'_>) -> Self {
         Self {
@@ -155,8 +164,8 @@ impl Denial {
 
 /// The policies that one request met, over any number of decisions.
 ///
-/// Every policy is told once, in the order they were met; a later decision on the same
-/// one replaces the earlier. Threads may share one.
+/// Every policy is told once, in the order they were met; of several keys under one name and
+/// one quota, the worst off. Threads may share one.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<ratekeeper_http::Tally>);
@@ -173,6 +182,12 @@ impl Tally {
     #[new]
     fn new() -> Self {
         Self::default()
+    }
+
+    fn __repr__(&self) -> String {
+        let told = self.lock().fields(&ratekeeper_http::HttpOptions::default());
+        let policies = told.filter(|(name, _)| *name == field::RATELIMIT).map(|(_, value)| value);
+        format!("<Tally: {}>", policies.last().as_deref().unwrap_or("nothing"))
     }
 
     /// `partition` is told to clients as `pk`; at most 64 bytes, longer ones are left out.

@@ -6,6 +6,7 @@
 //!
 //! - [`runtime`]: the threads behind it, and what becomes of them at a fork;
 //! - [`awaiting`]: answers for event loops;
+//! - [`logging`]: what the engine has to say;
 //! - the rest: one module for each subject.
 //!
 //! No thread of ours ever takes the interpreter's lock: what they have to say waits
@@ -15,16 +16,22 @@
 //! language's names; the stubs have the same.
 #![allow(clippy::doc_markdown, reason = "docstrings of Python")]
 
+#[macro_use]
+mod forms;
+
 mod arguments;
 mod awaiting;
 mod decision;
+mod environment;
 mod error;
 mod http;
 mod limiter;
+mod logging;
 mod policy;
 mod quota;
 mod runtime;
 mod store;
+mod way;
 
 use pyo3::prelude::*;
 
@@ -35,6 +42,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::decision::{Decision, Verdict};
+    #[pymodule_export]
+    use crate::environment::mode_from_environment;
     #[pymodule_export]
     use crate::http::{Denial, HttpOptions, Tally};
     #[pymodule_export]
@@ -52,7 +61,7 @@ mod _native {
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]
-    use crate::store::control::{Switch, mode_from_environment};
+    use crate::store::control::Switch;
     #[pymodule_export]
     use crate::store::health::{Health, ManualClock};
     #[pymodule_export]
@@ -63,6 +72,7 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("EXPOSE_HEADERS", ratekeeper_http::field::EXPOSE)?;
         crate::error::register(module)?;
+        crate::logging::register(module)?;
         crate::runtime::register(module.py())
     }
 }

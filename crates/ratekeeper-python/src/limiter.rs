@@ -1,29 +1,28 @@
 //! Rules in code, and a store.
 
 mod asked;
+mod calls;
 mod rule;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
-use ratekeeper::Settled;
 
 pub(crate) use self::asked::Asked;
-use self::asked::{Owner, Terms};
 use self::rule::KeyOf;
 pub(crate) use self::rule::Rule;
-use crate::arguments::{Id, duration, type_name, units};
-use crate::awaiting::{awaited, awaited_at_length, block, ready};
+use crate::arguments::{type_name, whole};
+use crate::awaiting::{awaited, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
-use crate::http::Tally;
+use crate::logging;
 use crate::runtime::{PerProcess, Reach};
-use crate::store::{Store, refund_units, settled_word};
+use crate::store::Store;
+use crate::way::Way;
 
 /// The limiter as the library has it.
 type Engine = Arc<ratekeeper::Limiter<Asked>>;
@@ -71,6 +70,13 @@ pub(crate) struct Outages {
     local: u64,
 }
 
+#[pymethods]
+impl Outages {
+    fn __repr__(&self) -> String {
+        format!("<Outages: {} allowed, {} denied, {} local>", self.allowed, self.denied, self.local)
+    }
+}
+
 impl From<ratekeeper::Outages> for Outages {
     fn from(outages: ratekeeper::Outages) -> Self {
         let ratekeeper::Outages { allowed, denied, local } = outages;
@@ -89,86 +95,31 @@ impl Limiter {
     }
 
     /// Decides in memory.
-    fn decide_now(&self, engine: &ratekeeper::Limiter<Asked>, asked: Asked) -> PyResult<Decision> {
+    fn decide_now(
+        &self,
+        py: Python<'_>,
+        engine: &ratekeeper::Limiter<Asked>,
+        asked: Asked,
+    ) -> PyResult<Decision> {
         let mut inner = Box::<ratekeeper::Decision>::default();
-        engine.check_cost_into(&asked, asked.cost, &mut inner).map_err(Failure::from)?;
+        engine.check_cost_into(&asked, asked.cost(), &mut inner).map_err(Failure::from)?;
+        logging::tell(py);
         Ok(Decision { inner, about: About::Request(asked) })
     }
 
     fn decide(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
         if let Live::Always(engine) = &self.live {
-            return self.decide_now(engine, asked);
+            return self.decide_now(py, engine, asked);
         }
-        block(py, self.reach, decided(self.engine(py)?, asked, Way::Check), about_request)
+        block(py, self.reach, Way::Check.by_rules(self.engine(py)?, asked), about_request)
     }
 
     fn adecide<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
         if let Live::Always(engine) = &self.live {
-            return ready(py, self.decide_now(engine, asked)?.into_py_any(py)?);
+            return ready(py, self.decide_now(py, engine, asked)?.into_py_any(py)?);
         }
-        awaited(py, self.reach, decided(self.engine(py)?, asked, Way::Check), about_request)
+        awaited(py, self.reach, Way::Check.by_rules(self.engine(py)?, asked), about_request)
     }
-
-    fn refunded(
-        &self,
-        py: Python<'_>,
-        decision: &Bound<'_, Decision>,
-        units: Option<i64>,
-    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let asked = match &decision.get().about {
-            About::Request(asked) if asked.limiter == self.id => asked.clone(),
-            _ => {
-                let message = "decision: got one of another limiter; expected one of this limiter";
-                return Err(Failure::Input(message.to_owned()).into());
-            }
-        };
-        let (engine, decision) = (self.engine(py)?, ratekeeper::Decision::clone(&decision.get().inner));
-        let units = refund_units(units)?;
-        Ok(async move { Ok(engine.refund(&asked, &decision, units).await?) })
-    }
-
-    fn settled(
-        &self,
-        py: Python<'_>,
-        id: String,
-        actual: Option<i64>,
-    ) -> PyResult<impl Future<Output = Result<Settled, Failure>> + Send + use<>> {
-        let engine = self.engine(py)?;
-        let actual = actual.map(|actual| units("actual", actual)).transpose()?;
-        Ok(async move {
-            Ok(match actual {
-                Some(actual) => engine.settle(&id, actual).await?,
-                None => engine.cancel(&id).await?,
-            })
-        })
-    }
-
-    fn forgotten(
-        &self,
-        py: Python<'_>,
-        asked: Asked,
-    ) -> PyResult<impl Future<Output = Result<usize, Failure>> + Send + use<>> {
-        let engine = self.engine(py)?;
-        Ok(async move { Ok(engine.reset(&asked).await?) })
-    }
-}
-
-/// What is done with a request.
-enum Way {
-    Check,
-    Peek,
-    Reserve(String, Duration),
-    Wait(Duration),
-}
-
-async fn decided(engine: Engine, asked: Asked, way: Way) -> Result<(ratekeeper::Decision, Asked), Failure> {
-    let decision = match &way {
-        Way::Check => engine.check_cost(&asked, asked.cost).await?,
-        Way::Peek => engine.peek(&asked).await?,
-        Way::Reserve(id, hold) => engine.reserve(&asked, asked.cost, id, *hold).await?,
-        Way::Wait(patience) => engine.until_allowed(&asked, *patience).await?,
-    };
-    Ok((decision, asked))
 }
 
 fn about_request((inner, asked): (ratekeeper::Decision, Asked)) -> Decision {
@@ -208,7 +159,7 @@ impl Limiter {
         py: Python<'_>,
         store: Option<Bound<'_, Store>>,
         rules: &Bound<'_, PyAny>,
-        instances: i64,
+        #[pyo3(from_py_with = whole)] instances: i64,
     ) -> PyResult<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let store = store.map_or_else(|| Bound::new(py, Store::in_memory()), Ok)?;
@@ -254,296 +205,5 @@ impl Limiter {
     #[getter]
     fn outages(&self, py: Python<'_>) -> PyResult<Outages> {
         Ok(self.engine(py)?.outages().into())
-    }
-
-    /// Judges a request and charges it. Cost 0 only tells.
-    #[pyo3(signature = (request = None, *, cost = 1, organisation = None, project = None, endpoint = None,
-        mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn check(
-        &self,
-        py: Python<'_>,
-        request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        let terms = Terms { cost, owner: Owner::new(organisation, project, endpoint)?, mode };
-        self.decide(py, self.asked(request, terms)?)
-    }
-
-    /// If whoever awaits is cancelled, the request may have been charged all the same.
-    ///
-    /// It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
-    #[pyo3(signature = (request = None, *, cost = 1, organisation = None, project = None, endpoint = None,
-        mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn acheck<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let terms = Terms { cost, owner: Owner::new(organisation, project, endpoint)?, mode };
-        self.adecide(py, self.asked(request, terms)?)
-    }
-
-    /// The decision if it takes no I/O, else None, and nothing has happened.
-    #[pyo3(signature = (request = None, *, cost = 1, organisation = None, project = None, endpoint = None,
-        mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn try_check(
-        &self,
-        request: Option<&Bound<'_, PyAny>>,
-        cost: i64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Option<Decision>> {
-        let Live::Always(engine) = &self.live else { return Ok(None) };
-        let terms = Terms { cost, owner: Owner::new(organisation, project, endpoint)?, mode };
-        self.decide_now(engine, self.asked(request, terms)?).map(Some)
-    }
-
-    /// A project on an endpoint, under the key `endpoint:organisation:project`, with its overrides.
-    ///
-    /// Fixed windows are counted where Application Kit counts them:
-    /// `ratelimit:{endpoint}:{organisation}:{project}`.
-    #[pyo3(signature = (endpoint, organisation, project, *, cost = 1, mode = None))]
-    fn check_project(
-        &self,
-        py: Python<'_>,
-        endpoint: String,
-        organisation: Id,
-        project: Id,
-        cost: i64,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        self.decide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
-    }
-
-    /// `check_project` for who only needs to know what does not simply pass.
-    ///
-    /// None if it does (allowed, over no quota, nothing to release); `tally` has it then.
-    #[pyo3(signature = (tally, endpoint, organisation, project, mode = None))]
-    fn admit_project(
-        &self,
-        py: Python<'_>,
-        tally: &Bound<'_, Tally>,
-        endpoint: String,
-        organisation: Id,
-        project: Id,
-        mode: Option<&str>,
-    ) -> PyResult<Option<Decision>> {
-        let decision = self.check_project(py, endpoint, organisation, project, 1, mode)?;
-        if !decision.simply_passes() {
-            return Ok(Some(decision));
-        }
-        tally.get().lock().add(&decision.inner);
-        Ok(None)
-    }
-
-    /// `check_project`, to be awaited.
-    #[pyo3(signature = (endpoint, organisation, project, *, cost = 1, mode = None))]
-    fn acheck_project<'py>(
-        &self,
-        py: Python<'py>,
-        endpoint: String,
-        organisation: Id,
-        project: Id,
-        cost: i64,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.adecide(py, self.asked_of_project(endpoint, organisation, project, cost, mode)?)
-    }
-
-    /// What a request would meet; nothing changes.
-    #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None, mode = None))]
-    fn peek(
-        &self,
-        py: Python<'_>,
-        request: Option<&Bound<'_, PyAny>>,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let asked = self.asked(request, terms)?;
-        block(py, self.reach, decided(self.engine(py)?, asked, Way::Peek), about_request)
-    }
-
-    /// `peek`, to be awaited.
-    #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None, mode = None))]
-    fn apeek<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<&Bound<'_, PyAny>>,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let asked = self.asked(request, terms)?;
-        awaited(py, self.reach, decided(self.engine(py)?, asked, Way::Peek), about_request)
-    }
-
-    /// Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once.
-    #[pyo3(signature = (request, estimate, id, hold, *, organisation = None, project = None, endpoint = None,
-        mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn reserve(
-        &self,
-        py: Python<'_>,
-        request: &Bound<'_, PyAny>,
-        estimate: i64,
-        id: String,
-        hold: f64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        let terms = Terms { cost: estimate, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let (asked, way) = (self.asked(Some(request), terms)?, Way::Reserve(id, duration("hold", hold)?));
-        block(py, self.reach, decided(self.engine(py)?, asked, way), about_request)
-    }
-
-    /// `reserve`, to be awaited.
-    #[pyo3(signature = (request, estimate, id, hold, *, organisation = None, project = None, endpoint = None,
-        mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn areserve<'py>(
-        &self,
-        py: Python<'py>,
-        request: &Bound<'_, PyAny>,
-        estimate: i64,
-        id: String,
-        hold: f64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let terms = Terms { cost: estimate, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let (asked, way) = (self.asked(Some(request), terms)?, Way::Reserve(id, duration("hold", hold)?));
-        awaited(py, self.reach, decided(self.engine(py)?, asked, way), about_request)
-    }
-
-    /// Makes the charge of a reservation the actual amount.
-    ///
-    /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
-        block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
-    }
-
-    /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
-    }
-
-    /// Gives the charge of a reservation back; says the same as `settle`.
-    fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
-        block(py, self.reach, self.settled(py, id, None)?, settled_word)
-    }
-
-    /// `cancel`, to be awaited.
-    fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.settled(py, id, None)?, settled_word)
-    }
-
-    /// Waits until it is allowed, at most `patience` seconds, and as long as a leaky bucket asks.
-    /// If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so does
-    /// cancelling whoever awaits it.
-    #[pyo3(signature = (request = None, patience = 60.0, *, organisation = None, project = None,
-        endpoint = None, mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn until_allowed(
-        &self,
-        py: Python<'_>,
-        request: Option<&Bound<'_, PyAny>>,
-        patience: f64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let (asked, way) = (self.asked(request, terms)?, Way::Wait(duration("patience", patience)?));
-        // Also in memory: it may have to sleep.
-        block(py, Reach::Far, decided(self.engine(py)?, asked, way), about_request)
-    }
-
-    /// `until_allowed`, to be awaited.
-    #[pyo3(signature = (request = None, patience = 60.0, *, organisation = None, project = None,
-        endpoint = None, mode = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn auntil_allowed<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<&Bound<'_, PyAny>>,
-        patience: f64,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode };
-        let (asked, way) = (self.asked(request, terms)?, Way::Wait(duration("patience", patience)?));
-        awaited_at_length(py, decided(self.engine(py)?, asked, way), about_request)
-    }
-
-    /// Gives up to `units` (None: all) of each charge of a decision of this limiter back, places
-    /// of concurrency too. An outage is no error: what cannot be given back comes back with time.
-    #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
-        block(py, self.reach, self.refunded(py, decision, units)?, |()| ())
-    }
-
-    /// `refund`, to be awaited.
-    #[pyo3(signature = (decision, units = None))]
-    fn arefund<'py>(
-        &self,
-        py: Python<'py>,
-        decision: &Bound<'_, Decision>,
-        units: Option<i64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.refunded(py, decision, units)?, |()| ())
-    }
-
-    /// Forgets the counters of a request; says how many there were.
-    #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None))]
-    fn reset(
-        &self,
-        py: Python<'_>,
-        request: Option<&Bound<'_, PyAny>>,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-    ) -> PyResult<usize> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode: None };
-        block(py, self.reach, self.forgotten(py, self.asked(request, terms)?)?, |count| count)
-    }
-
-    /// `reset`, to be awaited.
-    #[pyo3(signature = (request = None, *, organisation = None, project = None, endpoint = None))]
-    fn areset<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<&Bound<'_, PyAny>>,
-        organisation: Option<Id>,
-        project: Option<Id>,
-        endpoint: Option<String>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let terms = Terms { cost: 1, owner: Owner::new(organisation, project, endpoint)?, mode: None };
-        awaited(py, self.reach, self.forgotten(py, self.asked(request, terms)?)?, |count| count)
     }
 }

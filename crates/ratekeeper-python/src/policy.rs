@@ -1,5 +1,6 @@
 //! Limits that live outside the code: files, folders, MongoDB.
 
+mod asked;
 mod keys;
 pub(crate) mod limiter;
 pub(crate) mod request;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use ratekeeper::Mode;
@@ -18,9 +20,11 @@ use ratekeeper::policy::{Format, KeyHashing, PolicySpec};
 
 use self::keys::key_function;
 use self::watch::{Following, MongoSettings, Origin};
-use crate::arguments::{choice, duration, mode as mode_of};
+use crate::arguments::{choice, duration, float, float_or_none, mode as mode_of, type_name, whole};
 use crate::awaiting::{awaited, block};
+use crate::environment;
 use crate::error::Failure;
+use crate::logging;
 use crate::quota::Quota;
 use crate::runtime::{Reach, generation};
 
@@ -29,12 +33,14 @@ pub(crate) use self::watch::PolicyWatch;
 /// The policies in force, one for each service; each is swapped whole.
 ///
 /// `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
-/// Request) to a key or None. `mode`: of services that say none themselves, such as
-/// `RATE_LIMIT_MODE`; None takes what the environment says. `hash_secret`: for `hash_keys`.
+/// Request) to a key or None. `mode`: of all services; None is what RATE_LIMIT_MODE says, read with
+/// every check, and if that says nothing what the policies say. `hash_secret`: for `hash_keys`.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Policies {
     pub(crate) inner: ratekeeper::policy::Policies,
+    /// Whether the environment says their mode.
+    follows_environment: bool,
     /// What is followed: until it is stopped, and in children too.
     followed: Mutex<Vec<Arc<Following>>>,
     followed_in: AtomicU64,
@@ -54,10 +60,20 @@ impl Policies {
         Ok(())
     }
 
-    fn remember(&self, following: &Arc<Following>) {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The mode that they have just now, if it is not the one they were given.
+    #[inline]
+    pub(crate) fn mode_now(&self, py: Python<'_>) -> PyResult<Option<Mode>> {
+        if self.follows_environment { environment::mode_now(py) } else { Ok(None) }
+    }
+
+    /// Remembers what is followed now, for children to follow it too. Not before it is: nobody
+    /// could stop what has failed.
+    fn watched(this: Py<Self>, following: Arc<Following>) -> PolicyWatch {
+        let mut followed = this.get().followed.lock().unwrap_or_else(PoisonError::into_inner);
         followed.retain(|following| !following.is_stopped());
-        followed.push(Arc::clone(following));
+        followed.push(Arc::clone(&following));
+        drop(followed);
+        PolicyWatch::new(following, this)
     }
 
     fn followed_mongodb<'p>(
@@ -68,7 +84,6 @@ impl Policies {
         let policies = this.get();
         policies.follow()?;
         let following = Arc::new(Following::new(Origin::MongoDb(settings)));
-        policies.remember(&following);
         let (task, policies) = (Arc::clone(&following), policies.inner.clone());
         Ok((following, async move { task.start_mongodb(&policies).await }))
     }
@@ -81,7 +96,7 @@ impl Policies {
     #[new]
     #[pyo3(signature = (*, instances = 1, mode = None, key_functions = None, hash_secret = None))]
     fn new(
-        instances: i64,
+        #[pyo3(from_py_with = whole)] instances: i64,
         mode: Option<&str>,
         key_functions: Option<&Bound<'_, PyMapping>>,
         hash_secret: Option<&[u8]>,
@@ -89,10 +104,8 @@ impl Policies {
         let instances = u32::try_from(instances).ok().and_then(NonZeroU32::new).ok_or_else(|| {
             Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
         })?;
-        let mut builder = ratekeeper::policy::Policies::builder().instances(instances);
-        if let Some(mode) = mode {
-            builder = builder.mode(Some(mode_of(mode)?));
-        }
+        let given = mode.map(mode_of).transpose()?;
+        let mut builder = ratekeeper::policy::Policies::builder().instances(instances).mode(given);
         if let Some(secret) = hash_secret {
             let wrong = |error| Failure::Input(format!("hash_secret: {error}"));
             builder = builder.hashing(KeyHashing::secret(secret).map_err(wrong)?);
@@ -102,7 +115,12 @@ impl Policies {
             builder = builder.key_function(rule, key_function(&function)?);
         }
         let inner = builder.build().map_err(Failure::from)?;
-        Ok(Self { inner, followed: Mutex::default(), followed_in: AtomicU64::new(generation()) })
+        Ok(Self {
+            inner,
+            follows_environment: given.is_none(),
+            followed: Mutex::default(),
+            followed_in: AtomicU64::new(generation()),
+        })
     }
 
     /// Puts a policy into force, or raises PolicyError with everything that is wrong; says of which service.
@@ -111,11 +129,16 @@ impl Policies {
         let format = choice("format", format, &FORMATS)?;
         let bytes = match document.extract::<&str>() {
             Ok(text) => text.as_bytes().to_vec(),
-            Err(_) => document.extract::<Vec<u8>>()?,
+            Err(_) => document.extract::<Vec<u8>>().map_err(|_| {
+                let got = type_name(document);
+                PyTypeError::new_err(format!("document: expected str or bytes, got {got}"))
+            })?,
         };
         let read = PolicySpec::read(source, format, &bytes);
         let service = read.as_ref().map(|spec| spec.service.clone()).unwrap_or_default();
-        self.inner.install(source, read, None).map_err(Failure::policy)?;
+        let installed = self.inner.install(source, read, None);
+        logging::tell(document.py());
+        installed.map_err(Failure::policy)?;
         Ok(service)
     }
 
@@ -125,8 +148,8 @@ impl Policies {
         this: &Bound<'_, Self>,
         path: PathBuf,
         format: Option<&str>,
-        debounce: f64,
-        poll: f64,
+        #[pyo3(from_py_with = float)] debounce: f64,
+        #[pyo3(from_py_with = float)] poll: f64,
     ) -> PyResult<PolicyWatch> {
         let origin = Origin::File {
             path,
@@ -138,9 +161,10 @@ impl Policies {
         policies.follow()?;
         let following = Arc::new(Following::new(origin));
         let inner = policies.inner.clone();
-        this.py().detach(|| following.start_file(&inner))?;
-        policies.remember(&following);
-        Ok(PolicyWatch::new(following, this.clone().unbind()))
+        let started = this.py().detach(|| following.start_file(&inner));
+        logging::tell(this.py());
+        started?;
+        Ok(Self::watched(this.clone().unbind(), following))
     }
 
     /// Documents in MongoDB, one for each service, polled; `copy`: a file to start from while it is away.
@@ -153,14 +177,14 @@ impl Policies {
         database: Option<String>,
         collection: Option<String>,
         services: Option<&Bound<'_, PyAny>>,
-        interval: Option<f64>,
-        deadline: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] interval: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] deadline: Option<f64>,
         copy: Option<PathBuf>,
     ) -> PyResult<PolicyWatch> {
         let settings = MongoSettings::new(url, (database, collection), services, (interval, deadline), copy)?;
         let (following, started) = Self::followed_mongodb(this, settings)?;
         block(this.py(), Reach::Far, started, |()| ())?;
-        Ok(PolicyWatch::new(following, this.clone().unbind()))
+        Ok(Self::watched(this.clone().unbind(), following))
     }
 
     /// `watch_mongodb`, to be awaited.
@@ -173,20 +197,26 @@ impl Policies {
         database: Option<String>,
         collection: Option<String>,
         services: Option<&Bound<'_, PyAny>>,
-        interval: Option<f64>,
-        deadline: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] interval: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] deadline: Option<f64>,
         copy: Option<PathBuf>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let settings = MongoSettings::new(url, (database, collection), services, (interval, deadline), copy)?;
         let (following, started) = Self::followed_mongodb(this, settings)?;
         let policies = this.clone().unbind();
-        awaited(this.py(), Reach::Far, started, move |()| PolicyWatch::new(following, policies))
+        awaited(this.py(), Reach::Far, started, move |()| Self::watched(policies, following))
     }
 
     /// What became of the policies: for each service `service`, `in_force`, `source`, `installed`,
     /// `refused`, `last_refusal`, `warnings`, `rules`.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.inner.status().iter().map(|service| service_status(py, service)).collect()
+        logging::tell(py);
+        let status = self.inner.status_in(self.mode_now(py)?);
+        status.iter().map(|service| service_status(py, service)).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Policies: {:?}>", self.inner)
     }
 
     /// The quotas of a service that could apply to an endpoint, for documentation.

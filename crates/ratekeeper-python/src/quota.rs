@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use ratekeeper::{Algorithm, Charges, Emergency, Enforcement, Key, Name, OverrideScope};
 
-use crate::arguments::{Id, at_least_a_second, at_least_one, seconds_of, type_name, units};
+use crate::arguments::{Id, at_least_a_second, at_least_one, cost_of, float, seconds_of, type_name, whole};
 use crate::error::Failure;
 
 /// How much in how long: `Quota("10/s burst 20")`, `Quota("100/60s fixed_window")`.
@@ -31,7 +31,10 @@ impl Quota {
     /// "expiry must be at least 1 second" (windows below a second: by text).
     #[staticmethod]
     #[pyo3(signature = (max_requests, expiry = 1.0))]
-    fn fixed_window(max_requests: i64, expiry: f64) -> PyResult<Self> {
+    fn fixed_window(
+        #[pyo3(from_py_with = whole)] max_requests: i64,
+        #[pyo3(from_py_with = float)] expiry: f64,
+    ) -> PyResult<Self> {
         let limit = at_least_one("max_requests", max_requests)?;
         let window = at_least_a_second("expiry", expiry)?;
         let quota = ratekeeper::Quota::new(Algorithm::FixedWindow, limit, window);
@@ -126,7 +129,7 @@ impl Charge {
         name: &str,
         quota: &Bound<'_, PyAny>,
         key: String,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
         shadow: bool,
         flat: bool,
         emergency: &str,
@@ -147,7 +150,7 @@ impl Charge {
             name,
             quota: quota_of(quota)?,
             key,
-            cost: units("cost", cost)?,
+            cost: cost_of("cost", cost)?,
             enforcement: if shadow { Enforcement::Shadow } else { Enforcement::Enforce },
             is_flat: flat,
             emergency: crate::arguments::emergency(emergency)?,

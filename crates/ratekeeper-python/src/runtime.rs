@@ -48,6 +48,8 @@ struct Driver {
     leave: Notify,
     /// Whether it is worth looking for an answer before a thread sleeps.
     polling: Polling,
+    /// Whether there is a caretaker yet.
+    has_caretaker: AtomicBool,
 }
 
 fn driver() -> std::io::Result<&'static Driver> {
@@ -64,6 +66,22 @@ fn driver() -> std::io::Result<&'static Driver> {
     }
 }
 
+/// The same for who asks something of it. Until then there is no thread: a process that only makes
+/// its stores, and forks then, has none that it would leave behind.
+fn driven() -> std::io::Result<&'static Driver> {
+    let driver = driver()?;
+    if !driver.has_caretaker.load(Ordering::Relaxed) {
+        driver.engage_caretaker()?;
+    }
+    Ok(driver)
+}
+
+/// Sees to it that what runs in the background does, for who looks at what it found.
+pub(crate) fn drive() -> PyResult<()> {
+    driven()?;
+    Ok(())
+}
+
 impl Driver {
     fn start() -> std::io::Result<&'static Self> {
         let driver: &'static Self = Box::leak(Box::new(Self {
@@ -72,10 +90,20 @@ impl Driver {
             is_shared: AtomicBool::new(false),
             leave: Notify::new(),
             polling: Polling::default(),
+            has_caretaker: AtomicBool::new(false),
         }));
-        let caretaker = thread::Builder::new().name("ratekeeper".to_owned());
-        caretaker.spawn(|| driver.take_care())?;
         Ok(driver)
+    }
+
+    #[cold]
+    fn engage_caretaker(&'static self) -> std::io::Result<()> {
+        if !self.has_caretaker.swap(true, Ordering::AcqRel) {
+            let caretaker = thread::Builder::new().name("ratekeeper".to_owned());
+            let engaged = caretaker.spawn(|| self.take_care());
+            self.has_caretaker.store(engaged.is_ok(), Ordering::Release);
+            engaged?;
+        }
+        Ok(())
     }
 
     fn take_care(&self) {
@@ -114,13 +142,13 @@ pub(crate) fn within<T>(make: impl FnOnce() -> T) -> PyResult<T> {
 
 /// Runs `future` beside everything else.
 pub(crate) fn background(future: impl Future<Output = ()> + Send + 'static) -> PyResult<()> {
-    driver()?.runtime.spawn(gated(future));
+    driven()?.runtime.spawn(gated(future));
     Ok(())
 }
 
 /// The runtime, driven by the caretaker from now on.
 pub(crate) fn shared() -> PyResult<&'static Handle> {
-    let driver = driver()?;
+    let driver = driven()?;
     if !driver.is_shared.swap(true, Ordering::AcqRel) {
         driver.leave.notify_waiters();
     }
@@ -133,7 +161,7 @@ where
     F: Future + Send,
     F::Output: Send,
 {
-    let driver = driver()?;
+    let driver = driven()?;
     let mut future = pin!(gated(future));
     loop {
         // An interpreter that has ended does not take a thread back. PyO3 lets it sleep then: it

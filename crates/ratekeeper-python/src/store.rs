@@ -10,13 +10,10 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
-use ratekeeper::{
-    BreakerPolicy, LIMIT_MAX, MAX_KEYS_DEFAULT, MemoryStore, RedisStore, RedisStoreBuilder, Settled,
-};
+use ratekeeper::{BreakerPolicy, MAX_KEYS_DEFAULT, MemoryStore, RedisStore, RedisStoreBuilder};
 
 use self::health::{Health, ManualClock};
-use crate::arguments::{duration, seconds, type_name, units};
-use crate::awaiting::{awaited, block};
+use crate::arguments::{duration, fitting, float, seconds, type_name, whole};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach, within};
 
@@ -89,7 +86,10 @@ impl Store {
     /// Counters of this process, at most `max_keys` of them.
     #[staticmethod]
     #[pyo3(signature = (*, max_keys = 1_000_000, clock = None))]
-    fn memory(max_keys: i64, clock: Option<&Bound<'_, ManualClock>>) -> PyResult<Self> {
+    fn memory(
+        #[pyo3(from_py_with = whole)] max_keys: i64,
+        clock: Option<&Bound<'_, ManualClock>>,
+    ) -> PyResult<Self> {
         let max_keys =
             usize::try_from(max_keys).ok().filter(|keys| (1..=MAX_KEYS).contains(keys)).ok_or_else(|| {
                 Failure::Input(format!(
@@ -118,22 +118,22 @@ impl Store {
     fn redis(
         url: &str,
         prefix: &str,
-        deadline: f64,
-        connections: usize,
-        queue_max: usize,
-        breaker_consecutive: u32,
-        breaker_failure_percent: u32,
-        breaker_calls_min: u32,
-        breaker_period: f64,
-        breaker_probe_after: f64,
-        breaker_probe_after_max: f64,
+        #[pyo3(from_py_with = float)] deadline: f64,
+        #[pyo3(from_py_with = whole)] connections: i64,
+        #[pyo3(from_py_with = whole)] queue_max: i64,
+        #[pyo3(from_py_with = whole)] breaker_consecutive: i64,
+        #[pyo3(from_py_with = whole)] breaker_failure_percent: i64,
+        #[pyo3(from_py_with = whole)] breaker_calls_min: i64,
+        #[pyo3(from_py_with = float)] breaker_period: f64,
+        #[pyo3(from_py_with = float)] breaker_probe_after: f64,
+        #[pyo3(from_py_with = float)] breaker_probe_after_max: f64,
         certificate_authority: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, ManualClock>>,
     ) -> PyResult<Self> {
         let breaker = BreakerPolicy {
-            consecutive: breaker_consecutive,
-            failure_percent: breaker_failure_percent,
-            calls_min: breaker_calls_min,
+            consecutive: fitting("breaker_consecutive", breaker_consecutive, SMALL)?,
+            failure_percent: fitting("breaker_failure_percent", breaker_failure_percent, SMALL)?,
+            calls_min: fitting("breaker_calls_min", breaker_calls_min, SMALL)?,
             period: duration("breaker_period", breaker_period)?,
             probe_after: duration("breaker_probe_after", breaker_probe_after)?,
             probe_after_max: duration("breaker_probe_after_max", breaker_probe_after_max)?,
@@ -141,8 +141,8 @@ impl Store {
         let mut builder = RedisStore::builder(&as_redis_url(url))
             .prefix(prefix)
             .deadline(duration("deadline", deadline)?)
-            .connections(connections)
-            .queue_max(queue_max)
+            .connections(fitting("connections", connections, "1 to 64 connections")?)
+            .queue_max(fitting("queue_max", queue_max, SMALL)?)
             .breaker(breaker);
         if let Some(pem) = certificate_authority {
             builder = builder.certificate_authority(bytes_of("certificate_authority", pem)?);
@@ -186,24 +186,23 @@ impl Store {
         Ok(Health(self.live()?.health()))
     }
 
-    /// Raises StoreError if the store cannot be asked.
-    fn ping(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, self.reach(), self.pinged()?, |()| ())
-    }
-
-    /// `ping`, to be awaited.
-    fn aping<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.pinged()?, |()| ())
-    }
-
     fn __repr__(&self) -> String {
         format!("<Store: {}>", self.kind())
+    }
+}
+
+both_forms! { Store:
+    /// Raises StoreError if the store cannot be asked.
+    fn ping / aping () (self, py) -> () {
+        (self.reach(), self.pinged()?, |()| ())
     }
 }
 
 // Python shows defaults only if they are written out.
 const _: () = assert!(MAX_KEYS_DEFAULT == 1_000_000 && QUEUE_MAX_DEFAULT == 10_000);
 const _: () = assert!(DEADLINE_DEFAULT.as_millis() == 25);
+
+const SMALL: &str = "a whole number from 0 to 4294967295";
 
 /// The most counters in memory: about 40 GB of them.
 const MAX_KEYS: usize = 1_000_000_000;
@@ -220,21 +219,6 @@ impl Store {
                 None => Ok(()),
             }
         })
-    }
-}
-
-/// How many units to give back: all, if nothing is said.
-pub(crate) fn refund_units(asked: Option<i64>) -> PyResult<u32> {
-    let Some(asked) = asked else { return Ok(LIMIT_MAX) };
-    Ok(u32::try_from(units("units", asked)?).map_or(LIMIT_MAX, |units| units.min(LIMIT_MAX)))
-}
-
-pub(crate) fn settled_word(settled: Settled) -> &'static str {
-    match settled {
-        Settled::Done => "done",
-        Settled::Already => "already",
-        Settled::Lapsed => "lapsed",
-        Settled::Unknown => "unknown",
     }
 }
 

@@ -21,7 +21,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Quota.fixed_window(1, 0), "^expiry must be at least 1 second$"),
     (lambda: Quota.fixed_window(1, float("nan")), "^expiry must be at least 1 second$"),
     (lambda: Quota.fixed_window(1, 1e300), "expiry: got"),
-    (lambda: Quota.fixed_window(10**10), "limit: got 10000000000"),
+    (lambda: Quota.fixed_window(10**10), "max_requests: got 10000000000; expected at most 1000000000"),
     (lambda: Rule("", "1/s"), "rule ``: name: got"),
     (lambda: Rule("r", ""), "quota"),
     (lambda: Rule("r", {}), "quotas: got none; expected at least one"),
@@ -36,7 +36,6 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Limiter(None, Rule("r", "1/s")).check(""), "key: got"),
     (lambda: Limiter(None, Rule("r", "1/s")).check("x" * 2000), "key: got"),
     (lambda: Limiter(None, Rule("r", "1/s")).check("a", cost=-1), "cost: got -1; expected 0 or more"),
-    (lambda: Limiter(None, Rule("r", "1/s")).check("a", cost=10**10), "cost: got 10000000000"),
     (lambda: Limiter(None, Rule("r", "1/s")).check("a", mode="?"), 'mode: got "\\?"; expected "on"'),  # type: ignore[arg-type]
     (lambda: Limiter(None, Rule("r", "1/s")).check("a", project=1), "organisation: got none; expected one"),
     (lambda: Limiter(None, Rule("r", "1/s")).reserve("a", 0, "id", 1), "cost: got an estimate of 0"),
@@ -102,9 +101,8 @@ def test_wrong_types_are_told(number: int) -> None:
 
 def test_numbers_that_no_machine_has_are_told() -> None:
     limiter = Limiter(None, Rule("r", "1/s"))
-    for cost in (2**63, 2**64, -(2**70)):
-        with pytest.raises((ValueError, OverflowError)):
-            limiter.check("a", cost=cost)
+    with pytest.raises(ValueError, match="^cost: got a number below"):
+        limiter.check("a", cost=-(2**70))
     with pytest.raises(UnicodeEncodeError):
         limiter.check("\ud800")
 

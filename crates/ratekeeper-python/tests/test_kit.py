@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import Backend
 
-from ratekeeper import Limiter, Override, Quota, Rule, keys, overrides
+from ratekeeper import Limiter, Quota, Rule, keys, overrides
 
 ENDPOINT = "/datasets/{dataset_id}/search"
 
@@ -97,7 +97,7 @@ async def test_overrides_under_the_names_of_application_kit(backend: Backend) ->
         await overrides.set_rate_limit_override(store, *project, endpoint, limit, 60)
         await overrides.set_org_rate_limit_override(store, *organisation, endpoint, limit + 1, 60)
     found = await overrides.get_rate_limit_override(store, *project, "/a")
-    assert isinstance(found, Override) and (found.max_requests, found.expiry) == (10, 60)
+    assert found == overrides.RateLimitOverride(max_requests=10, expiry=60)
     assert await overrides.get_rate_limit_override(store, 1, 3, "/a") is None
     of_org = await overrides.get_org_rate_limit_override(store, *organisation, "/a")
     assert of_org is not None and of_org.max_requests == 11
@@ -129,7 +129,7 @@ def test_nobody_is_called_like_two_others_together(backend: Backend) -> None:
     assert len(names) == len(callers)
     for caller in callers:
         scope = keys.parse_override_key(keys.make_override_key(*caller))
-        assert scope == (caller[0], str(caller[1]), str(caller[2]))
+        assert scope == caller
 
 
 def test_ids_may_be_large_numbers(backend: Backend) -> None:

@@ -1,4 +1,4 @@
-//! Several decisions in one request: every policy once, the later decision wins.
+//! Several decisions in one request: every policy once, and of several keys the worst off.
 
 use ratekeeper_core::{CHARGES_MAX, Decision, Emergency, Origin, Outcome};
 use ratekeeper_http::{Draft, HttpOptions, MEMBERS_MAX, PARTITION_BYTES_MAX, Tally};
@@ -19,8 +19,25 @@ fn later_decisions_replace_in_place_and_add_behind() {
     assert_eq!(statuses(&tally), r#""requests";r=9;t=6, "elements";r=70;t=18, "user";r=4;t=12"#);
     tally.add(&decide(std::slice::from_ref(&requests), 4));
     assert!(statuses(&tally).starts_with(r#""requests";r=5;t=30, "elements""#));
-    tally.add(&decide(&[requests], 0));
-    assert!(statuses(&tally).starts_with(r#""requests";r=9;t=6, "elements""#), "better news, too");
+}
+
+#[test]
+fn of_two_decisions_on_one_policy_the_worse_news_is_told() {
+    // Two limiters with the same name and numbers, each with a key of its own.
+    let (project, path) =
+        (plan("requests", "10/min").subject("p"), plan("requests", "10/min").subject("/e/1"));
+    let (used, fresh) = (decide(std::slice::from_ref(&project), 6), decide(&[path], 0));
+    let denied = decide(&[project.cost(9)], 6);
+    for (first, second, told) in [
+        (&used, &fresh, r#""requests";r=3;t=42"#),
+        (&fresh, &used, r#""requests";r=3;t=42"#),
+        (&denied, &fresh, r#""requests";r=1;t=48"#),
+        (&fresh, &denied, r#""requests";r=1;t=48"#),
+    ] {
+        let mut tally = Tally::of(first);
+        tally.add(second);
+        assert_eq!(statuses(&tally), told);
+    }
 }
 
 #[test]

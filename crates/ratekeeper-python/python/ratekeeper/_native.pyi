@@ -326,8 +326,8 @@ class HttpOptions:
 class Tally:
     """The policies that one request met, over any number of decisions.
 
-    Every policy is told once, in the order they were met; a later decision on the same
-    one replaces the earlier. Threads may share one.
+    Every policy is told once, in the order they were met; of several keys under one name and
+    one quota, the worst off. Threads may share one.
     """
 
     def __new__(cls) -> Tally: ...
@@ -610,7 +610,7 @@ class Limiter:
         endpoint: str | None = None,
         mode: _Mode | None = None,
     ) -> Decision:
-        """Judges a request and charges it. Cost 0 only tells."""
+        """Judges a request and charges it. Cost 0 only tells; one above every limit is denied."""
     def acheck(
         self,
         request: Any = None,
@@ -623,7 +623,9 @@ class Limiter:
     ) -> Awaitable[Decision]:
         """If whoever awaits is cancelled, the request may have been charged all the same.
 
-        It is no coroutine: `asyncio.ensure_future` makes a task of it, `create_task` does not.
+        It is no coroutine: `asyncio.ensure_future`, `gather`, `wait_for` and `shield` take it; `create_task`,
+        `asyncio.run` and anyio's `start_soon` want an `async def` that awaits it. Whoever forgets the
+        `await` gets a TypeError from `if`.
         """
     def try_check(
         self,
@@ -831,8 +833,8 @@ class Policies:
     """The policies in force, one for each service; each is swapped whole.
 
     `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
-    Request) to a key or None. `mode`: of services that say none themselves, such as
-    `RATE_LIMIT_MODE`; None takes what the environment says. `hash_secret`: for `hash_keys`.
+    Request) to a key or None. `mode`: of all services; None is what RATE_LIMIT_MODE says, read with
+    every check, and if that says nothing what the policies say. `hash_secret`: for `hash_keys`.
     """
 
     def __new__(
@@ -897,10 +899,12 @@ class PolicyLimiter:
     @property
     def outages(self) -> Outages: ...
     def service(self, name: str) -> ServiceLimiter: ...
-    def check(self, service: str, key: str, *, cost: int = 1) -> Decision:
+    def check(self, service: str, key: str, *, cost: int = 1, mode: _Mode | None = None) -> Decision:
         """For a key that the program made itself: the entry for it in `custom`, else the general limit.
-        A service without a policy is not limited."""
-    def acheck(self, service: str, key: str, *, cost: int = 1) -> Awaitable[Decision]: ...
+        A service without a policy is not limited. `mode` is as in `ServiceLimiter`."""
+    def acheck(
+        self, service: str, key: str, *, cost: int = 1, mode: _Mode | None = None
+    ) -> Awaitable[Decision]: ...
 
 @final
 class ServiceLimiter:
@@ -908,6 +912,10 @@ class ServiceLimiter:
 
     `request`: None where only the key is known. `key`: for rules with `caller_key`.
     `cost`: for rules that do not say themselves what a request costs.
+
+    `mode`: what this call does, whatever mode the policies have: "monitor" counts by every rule
+    and never denies, "on" leaves those alone that only watch. None: the mode of the policies, which
+    is RATE_LIMIT_MODE, read with every call, unless they were given one.
     """
 
     @property
@@ -915,32 +923,62 @@ class ServiceLimiter:
     @property
     def needs(self) -> Needs: ...
     def needs_of(self, request: Request) -> Needs: ...
-    def check(self, request: Request | None = None, *, key: str | None = None, cost: int = 1) -> Decision: ...
+    def check(
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
+    ) -> Decision: ...
     def acheck(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
     ) -> Awaitable[Decision]: ...
     def try_check(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
     ) -> Decision | None: ...
-    def peek(self, request: Request | None = None, *, key: str | None = None, cost: int = 1) -> Decision: ...
+    def peek(
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
+    ) -> Decision: ...
     def apeek(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1
+        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
     ) -> Awaitable[Decision]: ...
     def reserve(
-        self, request: Request | None, estimate: int, id: str, hold: float, *, key: str | None = None
+        self,
+        request: Request | None,
+        estimate: int,
+        id: str,
+        hold: float,
+        *,
+        key: str | None = None,
+        mode: _Mode | None = None,
     ) -> Decision: ...
     def areserve(
-        self, request: Request | None, estimate: int, id: str, hold: float, *, key: str | None = None
+        self,
+        request: Request | None,
+        estimate: int,
+        id: str,
+        hold: float,
+        *,
+        key: str | None = None,
+        mode: _Mode | None = None,
     ) -> Awaitable[Decision]: ...
     def settle(self, id: str, actual: int) -> _Settled: ...
     def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
     def cancel(self, id: str) -> _Settled: ...
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
     def until_allowed(
-        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
+        self,
+        request: Request | None = None,
+        patience: float = 60.0,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
     ) -> Decision: ...
     def auntil_allowed(
-        self, request: Request | None = None, patience: float = 60.0, *, key: str | None = None, cost: int = 1
+        self,
+        request: Request | None = None,
+        patience: float = 60.0,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
     ) -> Awaitable[Decision]: ...
     def refund(self, decision: Decision, units: int | None = None) -> None: ...
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...

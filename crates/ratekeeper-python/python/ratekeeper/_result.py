@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ._native import Decision, Verdict
+from ._native import Decision, Limiter, Quota, Rule, Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +14,7 @@ class RateLimitResult:
 
     is_over_limit: bool
     request_count: int
-    """Units used in the window, this request's included if it was charged."""
+    """Units used in the window, this request's included if it was charged; at most `max_requests`."""
     ttl: int
     """Seconds until the window ends, rounded up."""
     max_requests: int
@@ -32,6 +32,20 @@ class RateLimitResult:
             "RateLimit-Remaining": str(self.remaining),
             "RateLimit-Reset": str(self.ttl),
         }
+
+    @classmethod
+    def both(cls, denied: Decision | RateLimitResult) -> tuple[Decision, RateLimitResult]:
+        """A denial in both forms. If nothing was counted, as in an outage, all that is known is that it is over."""
+        if isinstance(denied, RateLimitResult):
+            return denied._decision(), denied
+        return denied, cls.of(denied) or cls(True, 0, 0, 0)
+
+    def _decision(self) -> Decision:
+        """A denial that says the same, of a limiter that nobody else uses."""
+        window = Quota.fixed_window(max(1, self.max_requests), max(1, self.ttl))
+        limiter = Limiter(None, Rule(self.policy_name, window, everyone=True))
+        limiter.check(cost=window.limit)
+        return limiter.check()
 
     @classmethod
     def of(cls, decision: Decision, verdict: Verdict | None = None) -> RateLimitResult | None:

@@ -2,96 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 import functools
+import inspect
 import json
 import logging
-import os
 from collections.abc import Callable
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from ._native import Decision, Denial, HttpOptions, Limiter, Quota, Rule, Store, mode_from_environment
+from ._native import Decision, Denial, HttpOptions, Limiter, Quota, Rule, Store
 
-Mode: TypeAlias = Literal["on", "monitor", "off"]
 OnOutage: TypeAlias = Literal["allow", "deny", "local"]
-ModeSource: TypeAlias = Mode | Callable[[], Mode | None] | None
 LimiterOf: TypeAlias = Callable[[Store, str, Quota, OnOutage], Limiter]
+Pair: TypeAlias = tuple[int | str, int | str]
 
-
-
-class RateLimitMode(str, enum.Enum):
-    """The modes by name; each is equal to its word, which `get_rate_limit_mode` returns."""
-
-    on = "on"
-    monitor = "monitor"
-    off = "off"
-
-
-MODES: tuple[Mode, ...] = get_args(Mode)
 ON_OUTAGE: tuple[OnOutage, ...] = get_args(OnOutage)
 
 DETAIL = HttpOptions(body="detail")
 
 # Limits that are made up per request, by `apply_rate_limit`, must not fill the memory.
 LIMITERS_MAX = 1_024
+# Endpoints of which it is remembered that they were told; of more, it is told more often.
+_ENDPOINTS_MAX = 1_024
 
 _log = logging.getLogger("ratekeeper")
-
-# Asking `os.environ` for what is not there raises two exceptions within it, which costs a request
-# more than its check; the dictionary behind it can be asked without.
-_NAME = "RATE_LIMIT_MODE"
-_ENVIRONMENT = os.environ
-_ENCODED_NAME = getattr(os.environ, "encodekey", str)(_NAME)
-_ENCODED = getattr(os.environ, "_data", {_ENCODED_NAME: ""})
-
-
-def current_mode(source: ModeSource = None) -> Mode:
-    """What `source` says now, or else RATE_LIMIT_MODE, or else `on`."""
-    if source is not None:
-        said = _said_by(source) if callable(source) else source
-        if said is not None:
-            return said
-    environment = os.environ
-    if environment is _ENVIRONMENT and _ENCODED_NAME not in _ENCODED:
-        return "on"
-    text = environment.get(_NAME)
-    return "on" if text is None else _mode_in_environment(text)
-
-
-def _said_by(source: Callable[[], Mode | None]) -> Mode | None:
-    try:
-        said = source()
-    except Exception as error:
-        return _enforced(f"the function for the mode failed with {error!r}")
-    if said is None or said in MODES:
-        return said
-    return _enforced(f"the function for the mode said {said!r}; expected {_either((*MODES, None))}")
-
-
-@functools.lru_cache(maxsize=16)
-def _enforced(problem: str) -> Mode:
-    # Cached: a problem is told once, and not with every request.
-    _log.error("rate limits are enforced: %s", problem)
-    return "on"
-
-
-@functools.lru_cache(maxsize=16)
-def _mode_in_environment(text: str) -> Mode:
-    # Cached by what is said there: read quickly.
-    try:
-        return mode_from_environment() or "on"
-    except ValueError as error:
-        return _enforced(str(error))
-
-
-def get_rate_limit_mode() -> Mode:
-    """The mode in RATE_LIMIT_MODE, read anew with every call; `on` if it says none."""
-    return current_mode()
-
-
-def is_rate_limit_disabled() -> bool:
-    """Whether nothing is enforced, for limiters of one's own that know no monitor mode."""
-    return current_mode() != "on"
 
 
 def quota_of(max_requests: int, expiry: int, algorithm: str = "fixed_window") -> Quota:
@@ -108,6 +41,28 @@ def limiters() -> LimiterOf:
         return Limiter(store, Rule(policy_name, quota, on_outage=on_outage))
 
     return limiter_of
+
+
+def pair_of(name: str, found: Any) -> Pair:
+    """Organisation and project as `name` has found them, or else TypeError: two letters of a text are none."""
+    if isinstance(found, (tuple, list)) and len(found) == 2:
+        return found[0], found[1]
+    if inspect.iscoroutine(found):
+        found.close()
+    got = repr(found) if isinstance(found, (str, bytes, tuple, list)) else type(found).__name__
+    raise TypeError(f"{name}: got {got}; expected (organisation, project), or None for nobody's request")
+
+
+@functools.lru_cache(maxsize=_ENDPOINTS_MAX)
+def warn_of_nobody(endpoint: str, who: str) -> None:
+    """Says once for an endpoint that a limit by project met a request of which it is not known whose it is."""
+    # Cached: that is what makes it once.
+    _log.warning(
+        "%s: a request of nobody that %s knows has no limit by project; "
+        "if it should have had one, authentication has to run before the limiter",
+        endpoint,
+        who,
+    )
 
 
 Value = TypeVar("Value")
@@ -128,14 +83,18 @@ def check_callable(name: str, value: Value) -> Value:
     raise TypeError(f"{name}: expected a function, got {type(value).__name__}")
 
 
+def check_plain_callable(name: str, value: Value) -> Value:
+    """The same of a function that nobody would await."""
+    check_callable(name, value)
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):
+        raise TypeError(f"{name}: expected a plain function, got one that is async")
+    return value
+
+
 def check_word(name: str, value: object, words: tuple[str | None, ...]) -> None:
     """A setting that is one of a few words, or else ValueError."""
     if value not in words:
-        raise ValueError(f"{name}: got {value!r}; expected {_either(words)}")
-
-
-def _either(words: tuple[str | None, ...]) -> str:
-    return " or ".join(map(repr, words))
+        raise ValueError(f"{name}: got {value!r}; expected {' or '.join(map(repr, words))}")
 
 
 def derive_policy_name(key_suffix: str) -> str:

@@ -5,8 +5,9 @@
     ratelimit_org_override:{endpoint}:{organisation}
 
 Endpoints may hold colons, so names are read from the right; in organisations and projects
-that are no numbers, a colon is written as `%3A`, and `%` as `%25`. What the frameworks'
-limiters return from `make_key` and its siblings has this form.
+that are no numbers, a colon is written as `%3A`, and `%` as `%25`; what is empty or longer than 128
+bytes is hashed, as `%sha256-...`. What the frameworks' limiters return from `make_key` and its siblings has this form.
+What is read is a number again if it was one.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ _ORG_OVERRIDE = "ratelimit_org_override:"
 
 # The engine takes no longer ones.
 _KEY_BYTES_MAX = 1_024
+_ID_BYTES_MAX = 128
+# Longer numbers stay text; Python reads no numbers of any length.
+_DIGITS_MAX = 40
 
 
 class OverrideScope(NamedTuple):
     """Whose overrides apply; without a project, those of the organisation alone."""
 
     endpoint: str
-    organisation: str
-    project: str | None = None
+    organisation: int | str
+    project: int | str | None = None
 
 
 def make_rate_limit_key(endpoint: str, organization_id: int | str, project_id: int | str) -> str:
@@ -62,28 +66,44 @@ def make_path_rate_limit_key(path: str) -> str:
 
 def parse_override_key(key: str) -> OverrideScope:
     """Whose override has this name; ValueError if it is none."""
-    endpoint, organisation, project = _parts(key, _OVERRIDE, 3)
+    endpoint, (organisation, project) = _parts(key, _OVERRIDE, 3)
     return OverrideScope(endpoint, organisation, project)
 
 
 def parse_org_override_key(key: str) -> OverrideScope:
     """Which organisation's override has this name; ValueError if it is none."""
-    endpoint, organisation = _parts(key, _ORG_OVERRIDE, 2)
+    endpoint, (organisation,) = _parts(key, _ORG_OVERRIDE, 2)
     return OverrideScope(endpoint, organisation)
 
 
-def _parts(key: str, prefix: str, count: int) -> list[str]:
+def _parts(key: str, prefix: str, count: int) -> tuple[str, list[int | str]]:
     parts = key.removeprefix(prefix).rsplit(":", count - 1)
     if not key.startswith(prefix) or len(parts) != count or not all(parts):
         wanted = ":".join(["{endpoint}", "{organisation}", "{project}"][:count])
         raise ValueError(f"override key: got {key!r}; expected {prefix}{wanted}")
     endpoint, *owner = parts
-    return [endpoint, *(part.replace("%3A", ":").replace("%25", "%") for part in owner)]
+    return endpoint, [_id(part) for part in owner]
+
+
+def _id(part: str) -> int | str:
+    # Only what is written as numbers are: `007` is somebody else than 7.
+    if len(part) <= _DIGITS_MAX and part.isascii() and part.isdecimal() and (part == "0" or part[0] != "0"):
+        return int(part)
+    return part.replace("%3A", ":").replace("%25", "%")
 
 
 def _part(name: int | str) -> str:
-    # Nobody is called like two others together.
-    return str(name).replace("%", "%25").replace(":", "%3A")
+    text = str(name)
+    encoded = text.encode("utf-8", "surrogatepass")
+    if 0 < len(encoded) <= _ID_BYTES_MAX and _is_text(text):
+        # Nobody is called like two others together.
+        return text.replace("%", "%25").replace(":", "%3A")
+    return f"%sha256-{hashlib.sha256(encoded).hexdigest()}"
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no halves of characters."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def counter_subject(key: str) -> str:

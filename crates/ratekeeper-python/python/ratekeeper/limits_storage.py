@@ -136,25 +136,43 @@ class _Connected:
         if self._store.kind == "memory":
             self._store = self._open()
             return None
-        return _delete_all(self._url, f"{self._prefix}rk:?:limits-")
+        with _client(self._url, self._options.get("certificate_authority")) as client:
+            return _delete_all(client, f"{self._prefix}rk:", ":limits-")
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
         return StoreError
 
 
-def _delete_all(url: str, prefix: str) -> int:
-    # Nothing but this administrative call needs a client of its own.
+# How the package redis calls them. Only the scheme: the rest may be somebody's password.
+_SCHEMES_OF_CLIENT = {
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "redis+unix": "unix",
+    "valkey+unix": "unix",
+}
+
+
+def _client(url: str, certificate_authority: str | bytes | None) -> Any:
+    # Nothing but one administrative call needs a client of its own.
     try:
         import redis
     except ImportError as error:
         raise NotImplementedError("reset() of a server needs the package redis") from error
+    scheme, rest = url.split("://", 1)
+    options = {}
+    if certificate_authority is not None:
+        pem = certificate_authority
+        options["ssl_ca_data"] = pem.decode() if isinstance(pem, bytes) else pem
+    return redis.Redis.from_url(f"{_SCHEMES_OF_CLIENT.get(scheme, scheme)}://{rest}", **options)
+
+
+def _delete_all(client: Any, beginning: str, end: str) -> int:
+    """Deletes what begins like this, then has any one letter, and goes on like that."""
+    literal = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
     count = 0
-    url = url.replace("valkey", "redis", 1).replace("redis+unix", "unix", 1)
-    with redis.Redis.from_url(url) as client:
-        pattern = "".join(f"\\{c}" if c in "*[]^\\" else c for c in prefix) + "*"
-        for key in client.scan_iter(match=pattern, count=1_000):
-            count += int(client.unlink(key))
+    for key in client.scan_iter(match=f"{literal}?{end}*", count=1_000):
+        count += int(client.unlink(key))
     return count
 
 

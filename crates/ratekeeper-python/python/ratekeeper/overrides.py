@@ -7,9 +7,12 @@ chain is: project, organisation, what the limiter says. The same calls without
 
 from __future__ import annotations
 
+import dataclasses
+
 from ._native import Override, Store
 
 __all__ = [
+    "RateLimitOverride",
     "clear_org_rate_limit_overrides",
     "clear_project_rate_limit_overrides",
     "delete_org_rate_limit_override",
@@ -21,6 +24,32 @@ __all__ = [
     "set_org_rate_limit_override",
     "set_rate_limit_override",
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RateLimitOverride:
+    """Another limit for a project or an organisation: what Application Kit keeps of it."""
+
+    max_requests: int
+    expiry: int
+    """The window in seconds; 0 is that of the limiter itself, if the override was set without one."""
+
+    def __post_init__(self) -> None:
+        if self.max_requests < 0 or self.expiry < 0:
+            raise ValueError(f"{self}: expected 0 or more")
+
+    def model_dump(self) -> dict[str, int]:
+        """As a dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, override: Override) -> RateLimitOverride:
+        """Of one that the store has, which knows more of it."""
+        return cls(override.max_requests, override.expiry or 0)
+
+
+def _listed(found: list[tuple[str, Override]]) -> list[tuple[str, RateLimitOverride]]:
+    return [(endpoint, RateLimitOverride.of(override)) for endpoint, override in found]
 
 
 async def set_rate_limit_override(
@@ -40,9 +69,10 @@ async def set_rate_limit_override(
 
 async def get_rate_limit_override(
     store: Store, organization_id: int, project_id: int, endpoint_pattern: str
-) -> Override | None:
-    """The override of a project on an endpoint: `.max_requests`, `.expiry`."""
-    return await store.aget_override(endpoint_pattern, organization_id, project_id)
+) -> RateLimitOverride | None:
+    """The override of a project on an endpoint."""
+    found = await store.aget_override(endpoint_pattern, organization_id, project_id)
+    return None if found is None else RateLimitOverride.of(found)
 
 
 async def delete_rate_limit_override(
@@ -54,9 +84,9 @@ async def delete_rate_limit_override(
 
 async def list_rate_limit_overrides(
     store: Store, organization_id: int, project_id: int
-) -> list[tuple[str, Override]]:
+) -> list[tuple[str, RateLimitOverride]]:
     """All endpoints on which a project has an override, with it."""
-    return await store.alist_overrides(organization_id, project_id)
+    return _listed(await store.alist_overrides(organization_id, project_id))
 
 
 async def clear_project_rate_limit_overrides(store: Store, organization_id: int, project_id: int) -> int:
@@ -80,9 +110,10 @@ async def set_org_rate_limit_override(
 
 async def get_org_rate_limit_override(
     store: Store, organization_id: int, endpoint_pattern: str
-) -> Override | None:
+) -> RateLimitOverride | None:
     """The override of an organisation on an endpoint."""
-    return await store.aget_override(endpoint_pattern, organization_id)
+    found = await store.aget_override(endpoint_pattern, organization_id)
+    return None if found is None else RateLimitOverride.of(found)
 
 
 async def delete_org_rate_limit_override(store: Store, organization_id: int, endpoint_pattern: str) -> bool:
@@ -90,9 +121,9 @@ async def delete_org_rate_limit_override(store: Store, organization_id: int, end
     return await store.adelete_override(endpoint_pattern, organization_id)
 
 
-async def list_org_rate_limit_overrides(store: Store, organization_id: int) -> list[tuple[str, Override]]:
+async def list_org_rate_limit_overrides(store: Store, organization_id: int) -> list[tuple[str, RateLimitOverride]]:
     """All endpoints on which an organisation has an override, with it."""
-    return await store.alist_overrides(organization_id)
+    return _listed(await store.alist_overrides(organization_id))
 
 
 async def clear_org_rate_limit_overrides(store: Store, organization_id: int) -> int:

@@ -12,14 +12,14 @@ use ratekeeper::Mode;
 
 use super::Limiter;
 use super::rule::KeyOf;
-use crate::arguments::{Id, mode as mode_of, type_name, units};
+use crate::arguments::{Id, cost_of, mode as mode_of, type_name};
 use crate::error::Failure;
 
 /// What is asked of a limiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(super) limiter: u64,
-    pub(super) cost: u64,
+    cost: u64,
     keys: Keys,
     /// In a box, because few have one.
     owner: Option<Box<Owner>>,
@@ -85,6 +85,10 @@ impl Asked {
         })
     }
 
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }
@@ -100,7 +104,7 @@ impl Limiter {
         };
         Ok(Asked {
             limiter: self.id,
-            cost: units("cost", terms.cost)?,
+            cost: cost_of("cost", terms.cost)?,
             keys,
             owner: terms.owner.map(Box::new),
             mode,
@@ -121,7 +125,7 @@ impl Limiter {
             Owner { organisation: organisation.0, project: Some(project.0), endpoint: Some(endpoint) };
         Ok(Asked {
             limiter: self.id,
-            cost: units("cost", cost)?,
+            cost: cost_of("cost", cost)?,
             keys: Keys::Same(key.into()),
             owner: Some(Box::new(owner)),
             mode: mode.map_or(Ok(Mode::On), mode_of)?,

@@ -4,7 +4,9 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use super::Policies;
-use super::service::{Asked, ServiceLimiter};
+use super::asked::Asked;
+use super::service::ServiceLimiter;
+use crate::arguments::whole;
 use crate::awaiting::ready;
 use crate::decision::{About, Decision};
 use crate::error::Failure;
@@ -71,6 +73,11 @@ impl PolicyLimiter {
         Ok(Self { store: store.unbind(), policies: policies.unbind(), reach, live })
     }
 
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let store = self.store.bind(py).get().kind();
+        format!("<PolicyLimiter in {store}: {:?}>", self.policies.get().inner)
+    }
+
     /// Where it counts.
     #[getter]
     fn store(&self, py: Python<'_>) -> Py<Store> {
@@ -95,10 +102,17 @@ impl PolicyLimiter {
     }
 
     /// For a key that the program made itself: the entry for it in `custom`, else the general limit.
-    /// A service without a policy is not limited.
-    #[pyo3(signature = (service, key, *, cost = 1))]
-    fn check(&self, py: Python<'_>, service: &str, key: String, cost: i64) -> PyResult<Decision> {
-        let asked = Asked::new(None, Some(key), cost)?;
+    /// A service without a policy is not limited. `mode` is as in `ServiceLimiter`.
+    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        service: &str,
+        key: String,
+        #[pyo3(from_py_with = whole)] cost: i64,
+        mode: Option<&str>,
+    ) -> PyResult<Decision> {
+        let asked = Asked::new(None, Some(key), cost, mode)?;
         match self.known(py, service)? {
             Some(service) => service.decide(py, &asked),
             None => self.unlimited(py),
@@ -106,15 +120,16 @@ impl PolicyLimiter {
     }
 
     /// `check`, to be awaited.
-    #[pyo3(signature = (service, key, *, cost = 1))]
+    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
     fn acheck<'py>(
         &self,
         py: Python<'py>,
         service: &str,
         key: String,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = Asked::new(None, Some(key), cost)?;
+        let asked = Asked::new(None, Some(key), cost, mode)?;
         match self.known(py, service)? {
             Some(service) => service.adecide(py, &asked),
             None => ready(py, self.unlimited(py)?.into_py_any(py)?),

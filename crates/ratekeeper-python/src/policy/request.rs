@@ -78,6 +78,11 @@ impl Request {
         visit.call(&self.context)
     }
 
+    /// Without the query, which may hold somebody's secret.
+    fn __repr__(&self) -> String {
+        format!("<Request: {} {}>", self.method(), self.route().unwrap_or(self.path()))
+    }
+
     /// GET, POST and so on.
     #[getter]
     fn method(&self) -> &str {

@@ -1,50 +1,20 @@
 //! The limits of one service.
 
-use std::time::Duration;
-
 use pyo3::prelude::*;
 use ratekeeper::Settled;
-use ratekeeper::policy::{Ask, Matched};
+use ratekeeper::policy::Matched;
 
 use super::Policies;
-use super::keys::looking_at;
+use super::asked::Asked;
 use super::limiter::built;
 use super::request::Request;
-use crate::arguments::{duration, units};
+use crate::arguments::{duration, float, units, whole, whole_or_none};
 use crate::awaiting::{awaited, awaited_at_length, block};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach};
-use crate::store::{Store, refund_units, settled_word};
-
-/// What is asked of a service.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    request: Option<Py<Request>>,
-    key: Option<String>,
-    cost: u64,
-}
-
-impl Asked {
-    pub(super) fn new(request: Option<Bound<'_, Request>>, key: Option<String>, cost: i64) -> PyResult<Self> {
-        if request.is_none() && key.is_none() {
-            let message = "request: got none, and no key; expected one of them";
-            return Err(Failure::Input(message.to_owned()).into());
-        }
-        Ok(Self { request: request.map(Bound::unbind), key, cost: units("cost", cost)? })
-    }
-
-    /// Shows it to the library.
-    fn show<T>(&self, py: Python<'_>, look: impl FnOnce(&Ask<'_>) -> T) -> PyResult<T> {
-        let request = self.request.as_ref().map(|request| request.bind(py));
-        let ask = match (request, &self.key) {
-            (Some(request), None) => Ask::request(&request.get().facts),
-            (Some(request), Some(key)) => Ask::request(&request.get().facts).with_key(key),
-            (None, key) => Ask::key(key.as_deref().unwrap_or_default()),
-        };
-        looking_at(request.map(Request::seen_by_functions), || look(&ask.cost(self.cost)))
-    }
-}
+use crate::store::Store;
+use crate::way::{Way, refund_units, settled_word};
 
 /// What must be known of a request before it can be judged.
 #[pyclass(module = "ratekeeper", frozen, get_all)]
@@ -66,10 +36,29 @@ impl From<ratekeeper::policy::Needs> for Needs {
     }
 }
 
+#[pymethods]
+impl Needs {
+    fn __repr__(&self) -> String {
+        let all = [
+            ("body", self.body),
+            ("route", self.route),
+            ("client", self.client),
+            ("identity", self.identity),
+        ];
+        let needed: Vec<&str> =
+            all.iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| *name).collect();
+        format!("<Needs: {}>", if needed.is_empty() { "nothing".to_owned() } else { needed.join(", ") })
+    }
+}
+
 /// The limits of one service. Every call sees one policy, whole.
 ///
 /// `request`: None where only the key is known. `key`: for rules with `caller_key`.
 /// `cost`: for rules that do not say themselves what a request costs.
+///
+/// `mode`: what this call does, whatever mode the policies have: "monitor" counts by every rule
+/// and never denies, "on" leaves those alone that only watch. None: the mode of the policies, which
+/// is RATE_LIMIT_MODE, read with every call, unless they were given one.
 #[pyclass(module = "ratekeeper", frozen)]
 pub(crate) struct ServiceLimiter {
     pub(super) name: String,
@@ -77,14 +66,6 @@ pub(crate) struct ServiceLimiter {
     pub(super) policies: Py<Policies>,
     pub(super) reach: Reach,
     pub(super) live: PerProcess<ratekeeper::policy::ServiceLimiter>,
-}
-
-/// What is done with a request.
-enum Way {
-    Check,
-    Peek,
-    Reserve(String, Duration),
-    Wait(Duration),
 }
 
 impl ServiceLimiter {
@@ -100,16 +81,16 @@ impl ServiceLimiter {
     }
 
     pub(super) fn decide(&self, py: Python<'_>, asked: &Asked) -> PyResult<Decision> {
-        block(py, self.reach, decided(self.matched(py, asked)?, Way::Check), about)
+        block(py, self.reach, Way::Check.by_policy(self.matched(py, asked)?), about)
     }
 
     pub(super) fn adecide<'py>(&self, py: Python<'py>, asked: &Asked) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, decided(self.matched(py, asked)?, Way::Check), about)
+        awaited(py, self.reach, Way::Check.by_policy(self.matched(py, asked)?), about)
     }
 
     fn matched(&self, py: Python<'_>, asked: &Asked) -> PyResult<Matched> {
         let live = self.live(py)?;
-        asked.show(py, |ask| live.matched(ask))
+        asked.show(py, self.policies.get(), |ask| live.matched(ask))
     }
 
     /// What a decision was about.
@@ -160,24 +141,16 @@ impl ServiceLimiter {
     }
 }
 
-/// Also gives back what was matched: what is refunded is what was charged, whatever the
-/// policy says by then.
-async fn decided(matched: Matched, way: Way) -> Result<(ratekeeper::Decision, Matched), Failure> {
-    let decision = match way {
-        Way::Check => matched.check().await?,
-        Way::Peek => matched.peek().await?,
-        Way::Reserve(id, hold) => matched.reserve(&id, hold).await?,
-        Way::Wait(patience) => matched.until_allowed(patience).await?,
-    };
-    Ok((decision, matched))
-}
-
 fn about((inner, matched): (ratekeeper::Decision, Matched)) -> Decision {
     Decision { inner: Box::new(inner), about: About::Service(Box::new(matched)) }
 }
 
 #[pymethods]
 impl ServiceLimiter {
+    fn __repr__(&self) -> String {
+        format!("<ServiceLimiter in {}: {}>", self.store.get().kind(), self.name)
+    }
+
     /// The name of the service.
     #[getter]
     fn name(&self) -> &str {
@@ -195,201 +168,111 @@ impl ServiceLimiter {
         Ok(self.live(request.py())?.needs_of(&request.get().facts).into())
     }
 
-    /// Judges a request by all rules that apply, and charges it.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
-    fn check(
-        &self,
-        py: Python<'_>,
-        request: Option<Bound<'_, Request>>,
-        key: Option<String>,
-        cost: i64,
-    ) -> PyResult<Decision> {
-        self.decide(py, &Asked::new(request, key, cost)?)
-    }
-
-    /// `check`, to be awaited. If whoever awaits is cancelled, the request may have been charged.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
-    fn acheck<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<Bound<'_, Request>>,
-        key: Option<String>,
-        cost: i64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.adecide(py, &Asked::new(request, key, cost)?)
-    }
-
     /// The decision if it takes no I/O, else None, and nothing has happened.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
+    #[pyo3(signature = (request = None, *, key = None, cost = 1, mode = None))]
     fn try_check(
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Option<Decision>> {
         match self.reach {
-            Reach::Memory => self.decide(py, &Asked::new(request, key, cost)?).map(Some),
+            Reach::Memory => self.decide(py, &Asked::new(request, key, cost, mode)?).map(Some),
             Reach::Far => Ok(None),
         }
     }
 
-    /// What a request would meet; nothing changes.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
-    fn peek(
+    /// Waits until it is allowed, at most `patience` seconds; if that would not suffice, the denial comes at once.
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1, mode = None))]
+    fn until_allowed(
         &self,
         py: Python<'_>,
         request: Option<Bound<'_, Request>>,
+        #[pyo3(from_py_with = float)] patience: f64,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Decision> {
-        let asked = Asked::new(request, key, cost)?;
-        block(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
+        let (asked, way) =
+            (Asked::new(request, key, cost, mode)?, Way::Wait(duration("patience", patience)?));
+        // Also in memory: it may have to sleep.
+        block(py, Reach::Far, way.by_policy(self.matched(py, &asked)?), about)
     }
 
-    /// `peek`, to be awaited.
-    #[pyo3(signature = (request = None, *, key = None, cost = 1))]
-    fn apeek<'py>(
+    /// `until_allowed`, to be awaited.
+    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1, mode = None))]
+    fn auntil_allowed<'py>(
         &self,
         py: Python<'py>,
         request: Option<Bound<'_, Request>>,
+        #[pyo3(from_py_with = float)] patience: f64,
         key: Option<String>,
-        cost: i64,
+        #[pyo3(from_py_with = whole)] cost: i64,
+        mode: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = Asked::new(request, key, cost)?;
-        awaited(py, self.reach, decided(self.matched(py, &asked)?, Way::Peek), about)
+        let (asked, way) =
+            (Asked::new(request, key, cost, mode)?, Way::Wait(duration("patience", patience)?));
+        awaited_at_length(py, way.by_policy(self.matched(py, &asked)?), about)
+    }
+}
+
+both_forms! { ServiceLimiter:
+    /// Judges a request by all rules that apply, and charges it. If whoever awaits it is cancelled, the
+    /// request may have been charged all the same.
+    fn check / acheck (request = None, *, key = None, cost = 1, mode = None)
+    (self, py, request: Option<Bound<'_, Request>>, key: Option<String>,
+        #[pyo3(from_py_with = whole)] cost: i64, mode: Option<&str>) -> Decision {
+        let asked = Asked::new(request, key, cost, mode)?;
+        (self.reach, Way::Check.by_policy(self.matched(py, &asked)?), about)
+    }
+
+    /// What a request would meet; nothing changes.
+    fn peek / apeek (request = None, *, key = None, cost = 1, mode = None)
+    (self, py, request: Option<Bound<'_, Request>>, key: Option<String>,
+        #[pyo3(from_py_with = whole)] cost: i64, mode: Option<&str>) -> Decision {
+        let asked = Asked::new(request, key, cost, mode)?;
+        (self.reach, Way::Peek.by_policy(self.matched(py, &asked)?), about)
     }
 
     /// Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once.
-    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
-    fn reserve(
-        &self,
-        py: Python<'_>,
-        request: Option<Bound<'_, Request>>,
-        estimate: i64,
-        id: String,
-        hold: f64,
-        key: Option<String>,
-    ) -> PyResult<Decision> {
-        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
-        block(py, self.reach, decided(self.matched(py, &asked)?, way), about)
-    }
-
-    /// `reserve`, to be awaited.
-    #[pyo3(signature = (request, estimate, id, hold, *, key = None))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn areserve<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<Bound<'_, Request>>,
-        estimate: i64,
-        id: String,
-        hold: f64,
-        key: Option<String>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, way) = (Asked::new(request, key, estimate)?, Way::Reserve(id, duration("hold", hold)?));
-        awaited(py, self.reach, decided(self.matched(py, &asked)?, way), about)
+    fn reserve / areserve (request, estimate, id, hold, *, key = None, mode = None)
+    (self, py, request: Option<Bound<'_, Request>>, #[pyo3(from_py_with = whole)] estimate: i64, id: String,
+        #[pyo3(from_py_with = float)] hold: f64, key: Option<String>, mode: Option<&str>) -> Decision {
+        let (asked, way) = (Asked::new(request, key, estimate, mode)?, Way::Reserve(id, duration("hold", hold)?));
+        (self.reach, way.by_policy(self.matched(py, &asked)?), about)
     }
 
     /// Makes the charge of a reservation the actual amount.
     ///
     /// "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
-        block(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
-    }
-
-    /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.settled(py, id, Some(actual))?, settled_word)
+    fn settle / asettle (id, actual)
+    (self, py, id: String, #[pyo3(from_py_with = whole)] actual: i64) -> &'static str {
+        (self.reach, self.settled(py, id, Some(actual))?, settled_word)
     }
 
     /// Gives the charge of a reservation back; says the same as `settle`.
-    fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
-        block(py, self.reach, self.settled(py, id, None)?, settled_word)
-    }
-
-    /// `cancel`, to be awaited.
-    fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.settled(py, id, None)?, settled_word)
-    }
-
-    /// Waits until it is allowed, at most `patience` seconds; if that would not suffice, the denial comes at once.
-    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
-    fn until_allowed(
-        &self,
-        py: Python<'_>,
-        request: Option<Bound<'_, Request>>,
-        patience: f64,
-        key: Option<String>,
-        cost: i64,
-    ) -> PyResult<Decision> {
-        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
-        // Also in memory: it may have to sleep.
-        block(py, Reach::Far, decided(self.matched(py, &asked)?, way), about)
-    }
-
-    /// `until_allowed`, to be awaited.
-    #[pyo3(signature = (request = None, patience = 60.0, *, key = None, cost = 1))]
-    fn auntil_allowed<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<Bound<'_, Request>>,
-        patience: f64,
-        key: Option<String>,
-        cost: i64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, way) = (Asked::new(request, key, cost)?, Way::Wait(duration("patience", patience)?));
-        awaited_at_length(py, decided(self.matched(py, &asked)?, way), about)
+    fn cancel / acancel (id) (self, py, id: String) -> &'static str {
+        (self.reach, self.settled(py, id, None)?, settled_word)
     }
 
     /// Gives up to `units` (None: all) of each charge of a decision back. An outage is no error.
-    #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
-        block(py, self.reach, self.refunded(decision, units)?, |()| ())
-    }
-
-    /// `refund`, to be awaited.
-    #[pyo3(signature = (decision, units = None))]
-    fn arefund<'py>(
-        &self,
-        py: Python<'py>,
-        decision: &Bound<'_, Decision>,
-        units: Option<i64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.refunded(decision, units)?, |()| ())
+    fn refund / arefund (decision, units = None)
+    (self, py, decision: &Bound<'_, Decision>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>) -> () {
+        (self.reach, self.refunded(decision, units)?, |()| ())
     }
 
     /// Gives the places back that a request held (`Decision.holds`): call it when the response is sent.
-    fn release(&self, py: Python<'_>, decision: &Bound<'_, Decision>) -> PyResult<()> {
-        block(py, self.reach, self.released(decision)?, |()| ())
-    }
-
-    /// `release`, to be awaited.
-    fn arelease<'py>(&self, py: Python<'py>, decision: &Bound<'_, Decision>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach, self.released(decision)?, |()| ())
+    fn release / arelease (decision) (self, py, decision: &Bound<'_, Decision>) -> () {
+        (self.reach, self.released(decision)?, |()| ())
     }
 
     /// Forgets the counters of a request; says how many there were.
-    #[pyo3(signature = (request = None, *, key = None))]
-    fn reset(
-        &self,
-        py: Python<'_>,
-        request: Option<Bound<'_, Request>>,
-        key: Option<String>,
-    ) -> PyResult<usize> {
-        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
-        block(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
-    }
-
-    /// `reset`, to be awaited.
-    #[pyo3(signature = (request = None, *, key = None))]
-    fn areset<'py>(
-        &self,
-        py: Python<'py>,
-        request: Option<Bound<'_, Request>>,
-        key: Option<String>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let matched = self.matched(py, &Asked::new(request, key, 1)?)?;
-        awaited(py, self.reach, async move { Ok(matched.reset().await?) }, |count| count)
+    fn reset / areset (request = None, *, key = None)
+    (self, py, request: Option<Bound<'_, Request>>, key: Option<String>) -> usize {
+        let matched = self.matched(py, &Asked::new(request, key, 1, None)?)?;
+        (self.reach, async move { Ok(matched.reset().await?) }, |count| count)
     }
 }

@@ -12,7 +12,6 @@ use ratekeeper::policy::{Format, Policies as Book};
 
 use super::Policies;
 use crate::arguments::duration;
-use crate::awaiting::{awaited, block};
 use crate::error::Failure;
 use crate::runtime::{self, Own, Reach};
 
@@ -40,20 +39,17 @@ impl PolicyWatch {
 
 #[pymethods]
 impl PolicyWatch {
-    /// Looks now. Raises PolicyError if something cannot be read or is wrong; what is in force stays.
-    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
-        block(py, Reach::Far, self.refreshed()?, |()| ())
-    }
-
-    /// `refresh`, to be awaited.
-    fn arefresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, Reach::Far, self.refreshed()?, |()| ())
-    }
-
     /// Ends it; what is in force stays in force.
     fn stop(&self, py: Python<'_>) {
         // It waits for a thread that may be reading.
         py.detach(|| self.following.stop());
+    }
+}
+
+both_forms! { PolicyWatch:
+    /// Looks now. Raises PolicyError if something cannot be read or is wrong; what is in force stays.
+    fn refresh / arefresh () (self, py) -> () {
+        (Reach::Far, self.refreshed()?, |()| ())
     }
 }
 

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Failure;
+use crate::logging;
 
 /// Counts forks, as seen from the children: what was made in another generation has
 /// no threads any more.
@@ -55,6 +56,7 @@ fn after_fork_in_child() {
     // Whoever was inside is not in this process.
     GATE.inside.store(0, Ordering::Release);
     GENERATION.fetch_add(1, Ordering::AcqRel);
+    logging::forget();
     GATE.open();
 }
 

@@ -6,124 +6,59 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use ratekeeper::{LIMIT_MAX, Reservation, Settled};
 
-use super::{Store, refund_units, settled_word};
-use crate::arguments::duration;
-use crate::awaiting::{awaited, block};
+use super::Store;
+use crate::arguments::{duration, float, whole, whole_or_none};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::quota::{Asked, Charge, charges, charges_of, terms_of};
+use crate::way::{refund_units, settled_word};
 
-#[pymethods]
-impl Store {
+both_forms! { Store:
     /// All or nothing: every charge is admitted, or none is charged.
-    fn check(&self, py: Python<'_>, charges: &Bound<'_, PyAny>) -> PyResult<Decision> {
-        block(py, self.reach(), self.decided(charges, Way::Check)?, about_charges)
-    }
-
-    /// `check`, to be awaited.
-    fn acheck<'py>(&self, py: Python<'py>, charges: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.decided(charges, Way::Check)?, about_charges)
+    fn check / acheck (charges) (self, py, charges: &Bound<'_, PyAny>) -> Decision {
+        (self.reach(), self.decided(charges, Way::Check)?, about_charges)
     }
 
     /// The same, but nothing is charged or written.
-    fn peek(&self, py: Python<'_>, charges: &Bound<'_, PyAny>) -> PyResult<Decision> {
-        block(py, self.reach(), self.decided(charges, Way::Peek)?, about_charges)
-    }
-
-    /// `peek`, to be awaited.
-    fn apeek<'py>(&self, py: Python<'py>, charges: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.decided(charges, Way::Peek)?, about_charges)
+    fn peek / apeek (charges) (self, py, charges: &Bound<'_, PyAny>) -> Decision {
+        (self.reach(), self.decided(charges, Way::Peek)?, about_charges)
     }
 
     /// Charged once however often it is sent under the same id within `keep` seconds.
-    #[pyo3(signature = (charges, id, keep = 600.0))]
-    fn once(&self, py: Python<'_>, charges: &Bound<'_, PyAny>, id: String, keep: f64) -> PyResult<Decision> {
+    fn once / aonce (charges, id, keep = 600.0)
+    (self, py, charges: &Bound<'_, PyAny>, id: String, #[pyo3(from_py_with = float)] keep: f64) -> Decision {
         let way = Way::Once(id, duration("keep", keep)?);
-        block(py, self.reach(), self.decided(charges, way)?, about_charges)
-    }
-
-    /// `once`, to be awaited.
-    #[pyo3(signature = (charges, id, keep = 600.0))]
-    fn aonce<'py>(
-        &self,
-        py: Python<'py>,
-        charges: &Bound<'_, PyAny>,
-        id: String,
-        keep: f64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let way = Way::Once(id, duration("keep", keep)?);
-        awaited(py, self.reach(), self.decided(charges, way)?, about_charges)
+        (self.reach(), self.decided(charges, way)?, about_charges)
     }
 
     /// Charges an estimate that is settled or cancelled within `hold` seconds, or lapses and stays.
-    fn reserve(
-        &self,
-        py: Python<'_>,
-        charges: &Bound<'_, PyAny>,
-        id: String,
-        hold: f64,
-    ) -> PyResult<Decision> {
+    fn reserve / areserve (charges, id, hold)
+    (self, py, charges: &Bound<'_, PyAny>, id: String, #[pyo3(from_py_with = float)] hold: f64) -> Decision {
         let way = Way::Reserve(id, duration("hold", hold)?);
-        block(py, self.reach(), self.decided(charges, way)?, about_charges)
-    }
-
-    /// `reserve`, to be awaited.
-    fn areserve<'py>(
-        &self,
-        py: Python<'py>,
-        charges: &Bound<'_, PyAny>,
-        id: String,
-        hold: f64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let way = Way::Reserve(id, duration("hold", hold)?);
-        awaited(py, self.reach(), self.decided(charges, way)?, about_charges)
+        (self.reach(), self.decided(charges, way)?, about_charges)
     }
 
     /// Makes a reservation's charge the actual amount.
-    fn settle(&self, py: Python<'_>, id: String, actual: i64) -> PyResult<&'static str> {
-        block(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
-    }
-
-    /// `settle`, to be awaited.
-    fn asettle<'py>(&self, py: Python<'py>, id: String, actual: i64) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.settled(id, Some(actual))?, settled_word)
+    fn settle / asettle (id, actual)
+    (self, py, id: String, #[pyo3(from_py_with = whole)] actual: i64) -> &'static str {
+        (self.reach(), self.settled(id, Some(actual))?, settled_word)
     }
 
     /// Gives the charge of a reservation back; says the same as `settle`.
-    fn cancel(&self, py: Python<'_>, id: String) -> PyResult<&'static str> {
-        block(py, self.reach(), self.settled(id, None)?, settled_word)
-    }
-
-    /// `cancel`, to be awaited.
-    fn acancel<'py>(&self, py: Python<'py>, id: String) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.settled(id, None)?, settled_word)
+    fn cancel / acancel (id) (self, py, id: String) -> &'static str {
+        (self.reach(), self.settled(id, None)?, settled_word)
     }
 
     /// Gives up to `units` (None: all) of each charge of a decision of this store back.
-    #[pyo3(signature = (decision, units = None))]
-    fn refund(&self, py: Python<'_>, decision: &Bound<'_, Decision>, units: Option<i64>) -> PyResult<()> {
-        block(py, self.reach(), self.refunded(decision, units)?, |()| ())
-    }
-
-    /// `refund`, to be awaited.
-    #[pyo3(signature = (decision, units = None))]
-    fn arefund<'py>(
-        &self,
-        py: Python<'py>,
-        decision: &Bound<'_, Decision>,
-        units: Option<i64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.refunded(decision, units)?, |()| ())
+    fn refund / arefund (decision, units = None)
+    (self, py, decision: &Bound<'_, Decision>,
+        #[pyo3(from_py_with = whole_or_none)] units: Option<i64>) -> () {
+        (self.reach(), self.refunded(decision, units)?, |()| ())
     }
 
     /// Forgets a counter; says whether there was one.
-    fn reset(&self, py: Python<'_>, charge: &Bound<'_, Charge>) -> PyResult<bool> {
-        block(py, self.reach(), self.forgotten(charge)?, |was_there| was_there)
-    }
-
-    /// `reset`, to be awaited.
-    fn areset<'py>(&self, py: Python<'py>, charge: &Bound<'_, Charge>) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.forgotten(charge)?, |was_there| was_there)
+    fn reset / areset (charge) (self, py, charge: &Bound<'_, Charge>) -> bool {
+        (self.reach(), self.forgotten(charge)?, |was_there| was_there)
     }
 }
 

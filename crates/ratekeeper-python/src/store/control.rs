@@ -7,23 +7,12 @@ use pyo3::prelude::*;
 use ratekeeper::{Emergency, Mode};
 
 use super::Store;
-use crate::arguments::{duration, emergency as emergency_of, mode as mode_of, seconds as seconds_since};
-use crate::awaiting::{awaited, block};
+use crate::arguments::{
+    duration, emergency as emergency_of, float_or_none, mode as mode_of, seconds as seconds_since,
+    whole_or_none,
+};
 use crate::error::Failure;
-
-// Asked of `os.environ`, which a program may change at any time; the environment of
-// the process itself is not safe to read while others write it.
-/// The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else.
-#[pyfunction]
-pub(crate) fn mode_from_environment(py: Python<'_>) -> PyResult<Option<&'static str>> {
-    let variable = ratekeeper::MODE_VARIABLE;
-    let environment = py.import("os")?.getattr("environ")?;
-    let text: Option<String> = environment.call_method1("get", (variable,))?.extract()?;
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-    let parsed = text.to_ascii_lowercase().parse::<Mode>();
-    let wrong = |_| Failure::Input(format!("{variable}: got {text:?}; expected on, monitor or off"));
-    Ok(Some(parsed.map_err(wrong)?.as_str()))
-}
+use crate::runtime::{Reach, drive};
 
 /// What an operator has set for a rule, a service (`service/*`) or all rules (`*`).
 #[pyclass(module = "ratekeeper", frozen, eq)]
@@ -103,56 +92,33 @@ impl Store {
     }
 }
 
-#[pymethods]
-impl Store {
+both_forms! { Store:
     /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a
     /// block; for `seconds`, or until it is cleared.
-    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
-        seconds = None))]
-    fn set_switch(
-        &self,
-        py: Python<'_>,
-        rule: &str,
-        mode: Option<&str>,
-        enforce_percent: Option<i64>,
-        emergency: &str,
-        seconds: Option<f64>,
-    ) -> PyResult<()> {
+    fn set_switch / aset_switch (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
+        seconds = None)
+    (self, py, rule: &str, mode: Option<&str>,
+        #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>, emergency: &str,
+        #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>) -> () {
         let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
-        block(py, self.reach(), thrown, |()| ())
-    }
-
-    /// `set_switch`, to be awaited.
-    #[pyo3(signature = (rule = "*", *, mode = None, enforce_percent = None, emergency = "off",
-        seconds = None))]
-    fn aset_switch<'py>(
-        &self,
-        py: Python<'py>,
-        rule: &str,
-        mode: Option<&str>,
-        enforce_percent: Option<i64>,
-        emergency: &str,
-        seconds: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
-        awaited(py, self.reach(), thrown, |()| ())
+        (self.reach(), thrown, |()| ())
     }
 
     /// Says whether there was one.
-    #[pyo3(signature = (rule = "*"))]
-    fn clear_switch(&self, py: Python<'_>, rule: &str) -> PyResult<bool> {
-        block(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
+    fn clear_switch / aclear_switch (rule = "*") (self, py, rule: &str) -> bool {
+        (self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
     }
+}
 
-    /// `clear_switch`, to be awaited.
-    #[pyo3(signature = (rule = "*"))]
-    fn aclear_switch<'py>(&self, py: Python<'py>, rule: &str) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
-    }
-
+#[pymethods]
+impl Store {
     /// As this process knows them.
     fn switches(&self) -> PyResult<HashMap<String, Switch>> {
-        let switches = self.live()?.control().switches();
+        let live = self.live()?;
+        if self.reach() == Reach::Far {
+            drive()?;
+        }
+        let switches = live.control().switches();
         let each = switches.iter().flat_map(|switches| switches.iter());
         Ok(each.map(|(rule, switch)| (rule.to_owned(), Switch(*switch))).collect())
     }

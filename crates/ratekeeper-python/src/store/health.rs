@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use ratekeeper::{BreakerState, Timestamp};
 
-use crate::arguments::duration;
+use crate::arguments::{duration, float, units, whole};
 
 /// How a store is doing; counts are since it was made (in this process).
 #[pyclass(module = "ratekeeper", frozen)]
@@ -72,20 +72,25 @@ pub(crate) struct ManualClock(pub(super) ratekeeper::ManualClock);
 impl ManualClock {
     #[new]
     #[pyo3(signature = (seconds = 1_700_000_000.0))]
-    fn new(seconds: f64) -> PyResult<Self> {
+    fn new(#[pyo3(from_py_with = float)] seconds: f64) -> PyResult<Self> {
         let since = duration("seconds", seconds)?;
         Ok(Self(ratekeeper::ManualClock::starting_at(Timestamp::from_micros(0).after(since))))
     }
 
     /// Moves it on.
-    fn advance(&self, seconds: f64) -> PyResult<()> {
+    fn advance(&self, #[pyo3(from_py_with = float)] seconds: f64) -> PyResult<()> {
         self.0.advance(duration("seconds", seconds)?);
         Ok(())
     }
 
     /// Sets it to microseconds since 1970.
-    fn set_micros(&self, micros: u64) {
-        self.0.set(Timestamp::from_micros(micros));
+    fn set_micros(&self, #[pyo3(from_py_with = whole)] micros: i64) -> PyResult<()> {
+        self.0.set(Timestamp::from_micros(units("micros", micros)?));
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ManualClock: {} us>", self.micros())
     }
 
     /// Microseconds since 1970.

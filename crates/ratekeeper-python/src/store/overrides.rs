@@ -7,8 +7,7 @@ use pyo3::prelude::*;
 use ratekeeper::OverrideScope;
 
 use super::Store;
-use crate::arguments::{Id, at_least_a_second, at_least_one, seconds, seconds_of};
-use crate::awaiting::{awaited, block};
+use crate::arguments::{Id, at_least_a_second, at_least_one, float_or_none, seconds, seconds_of, whole};
 use crate::error::Failure;
 
 /// Another limit for a project or an organisation.
@@ -166,139 +165,44 @@ impl Store {
     }
 }
 
-#[pymethods]
-impl Store {
+both_forms! { Store:
     /// Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
     ///
     /// Values below 1 raise ValueError: "max_requests must be at least 1",
     /// "expiry must be at least 1 second", "override_ttl must be at least 1 second".
-    #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
-        reason = "", author = ""))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn set_override(
-        &self,
-        py: Python<'_>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-        max_requests: i64,
-        expiry: Option<f64>,
-        ttl: Option<f64>,
-        reason: &str,
-        author: &str,
-    ) -> PyResult<()> {
+    fn set_override / aset_override (endpoint, organisation, project = None, *, max_requests, expiry = None,
+        ttl = None, reason = "", author = "")
+    (self, py, endpoint: String, organisation: Id, project: Option<Id>,
+        #[pyo3(from_py_with = whole)] max_requests: i64,
+        #[pyo3(from_py_with = float_or_none)] expiry: Option<f64>,
+        #[pyo3(from_py_with = float_or_none)] ttl: Option<f64>, reason: &str, author: &str) -> () {
         let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
-        block(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
-    }
-
-    /// `set_override`, to be awaited.
-    #[pyo3(signature = (endpoint, organisation, project = None, *, max_requests, expiry = None, ttl = None,
-        reason = "", author = ""))]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn aset_override<'py>(
-        &self,
-        py: Python<'py>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-        max_requests: i64,
-        expiry: Option<f64>,
-        ttl: Option<f64>,
-        reason: &str,
-        author: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
-        awaited(py, self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
+        (self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
     }
 
     /// The override of a project, or without one of the organisation itself; None if there is none.
-    #[pyo3(signature = (endpoint, organisation, project = None))]
-    fn get_override(
-        &self,
-        py: Python<'_>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Option<Override>> {
+    fn get_override / aget_override (endpoint, organisation, project = None)
+    (self, py, endpoint: String, organisation: Id, project: Option<Id>) -> Option<Override> {
         let found = self.found(Place::new(endpoint, organisation, project))?;
-        block(py, self.reach(), found, |found| found.map(Override))
-    }
-
-    /// `get_override`, to be awaited.
-    #[pyo3(signature = (endpoint, organisation, project = None))]
-    fn aget_override<'py>(
-        &self,
-        py: Python<'py>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let found = self.found(Place::new(endpoint, organisation, project))?;
-        awaited(py, self.reach(), found, |found| found.map(Override))
+        (self.reach(), found, |found: Option<ratekeeper::Override>| found.map(Override))
     }
 
     /// Says whether there was one.
-    #[pyo3(signature = (endpoint, organisation, project = None))]
-    fn delete_override(
-        &self,
-        py: Python<'_>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<bool> {
+    fn delete_override / adelete_override (endpoint, organisation, project = None)
+    (self, py, endpoint: String, organisation: Id, project: Option<Id>) -> bool {
         let deleted = self.deleted(Place::new(endpoint, organisation, project))?;
-        block(py, self.reach(), deleted, |was_there| was_there)
-    }
-
-    /// `delete_override`, to be awaited.
-    #[pyo3(signature = (endpoint, organisation, project = None))]
-    fn adelete_override<'py>(
-        &self,
-        py: Python<'py>,
-        endpoint: String,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let deleted = self.deleted(Place::new(endpoint, organisation, project))?;
-        awaited(py, self.reach(), deleted, |was_there| was_there)
+        (self.reach(), deleted, |was_there| was_there)
     }
 
     /// Endpoints with their overrides, sorted by endpoint.
-    #[pyo3(signature = (organisation, project = None))]
-    fn list_overrides(
-        &self,
-        py: Python<'_>,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Vec<(String, Override)>> {
-        block(py, self.reach(), self.all_of(organisation, project)?, listed)
-    }
-
-    /// `list_overrides`, to be awaited.
-    #[pyo3(signature = (organisation, project = None))]
-    fn alist_overrides<'py>(
-        &self,
-        py: Python<'py>,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.all_of(organisation, project)?, listed)
+    fn list_overrides / alist_overrides (organisation, project = None)
+    (self, py, organisation: Id, project: Option<Id>) -> Vec<(String, Override)> {
+        (self.reach(), self.all_of(organisation, project)?, listed)
     }
 
     /// Deletes what `list_overrides` lists; says how many.
-    #[pyo3(signature = (organisation, project = None))]
-    fn clear_overrides(&self, py: Python<'_>, organisation: Id, project: Option<Id>) -> PyResult<usize> {
-        block(py, self.reach(), self.cleared(organisation, project)?, |count| count)
-    }
-
-    /// `clear_overrides`, to be awaited.
-    #[pyo3(signature = (organisation, project = None))]
-    fn aclear_overrides<'py>(
-        &self,
-        py: Python<'py>,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        awaited(py, self.reach(), self.cleared(organisation, project)?, |count| count)
+    fn clear_overrides / aclear_overrides (organisation, project = None)
+    (self, py, organisation: Id, project: Option<Id>) -> usize {
+        (self.reach(), self.cleared(organisation, project)?, |count| count)
     }
 }

@@ -42,7 +42,7 @@ def request_of(scope: dict[str, Any]) -> Request:
     return Request({"type": "http", "method": "GET", "path": "/x", "headers": [], **scope})
 
 
-async def messages_of(app: FastAPI, path: str, kind: str = "http") -> list[Any]:
+async def messages_of(app: FastAPI, path: str, kind: str = "http", query: bytes = b"") -> list[Any]:
     """What an application sends for a request without a server, or for the opening of a WebSocket."""
     opening = {"http": {"type": "http.request", "body": b""}, "websocket": {"type": "websocket.connect"}}[kind]
     sent: list[Any] = []
@@ -53,6 +53,6 @@ async def messages_of(app: FastAPI, path: str, kind: str = "http") -> list[Any]:
     async def receive() -> Any:
         return opening
 
-    scope = {"type": kind, "method": "GET", "path": path, "headers": [], "query_string": b""}
+    scope = {"type": kind, "method": "GET", "path": path, "headers": [], "query_string": query}
     await app(scope, receive, send)
     return sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import gc
 import logging
@@ -15,7 +16,7 @@ from fastapi import Depends, FastAPI, Request, WebSocket
 from servers import wait_for
 
 import ratekeeper.fastapi
-from ratekeeper import Override, Policies, PolicyLimiter, Store
+from ratekeeper import Policies, PolicyLimiter, Store
 from ratekeeper.fastapi import (
     KeyRateLimiter,
     PathRateLimiter,
@@ -144,7 +145,8 @@ def test_names_of_application_kit_are_there() -> None:
     ]
     assert set(names) <= set(ratekeeper.fastapi.__all__)
     assert all(hasattr(ratekeeper.fastapi, name) for name in ratekeeper.fastapi.__all__)
-    assert RateLimitOverride is Override
+    override = RateLimitOverride(max_requests=5, expiry=60)
+    assert (override.model_dump(), copy.copy(override)) == ({"max_requests": 5, "expiry": 60}, override)
     assert get_rate_limit_mode() == RateLimitMode.on
 
 

@@ -29,20 +29,30 @@ pub struct Ask<'a> {
     cost: u64,
     /// Whether there is a request at all.
     is_key_only: bool,
+    modes: AskedModes,
+}
+
+/// What is said about modes together with a question.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AskedModes {
+    /// The most that rules may do.
+    pub(super) at_most: Option<Mode>,
+    /// The mode of the service just now, instead of what its policies were given.
+    pub(super) outside: Option<Mode>,
 }
 
 impl<'a> Ask<'a> {
     /// One unit for the request with these facts.
     #[must_use]
     pub fn request(facts: &'a dyn Facts) -> Self {
-        Self { facts, key: None, cost: 1, is_key_only: false }
+        Self { facts, key: None, cost: 1, is_key_only: false, modes: AskedModes::default() }
     }
 
     /// One unit for a key that the program made itself, of a request of which
     /// nothing else is known: what rules with `caller_key` count under.
     #[must_use]
     pub fn key(key: &'a str) -> Self {
-        Self { facts: &Nothing, key: Some(key), cost: 1, is_key_only: true }
+        Self { is_key_only: true, ..Self::request(&Nothing).with_key(key) }
     }
 
     /// The key for rules with `caller_key`.
@@ -60,6 +70,21 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
+    }
+
+    /// What this very question does, whatever mode its policies were given
+    /// ([`PoliciesBuilder::mode`](super::PoliciesBuilder::mode)). No rule does more than
+    /// that: with [`Mode::Monitor`] all of them count, and none denies.
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { modes: AskedModes { at_most: Some(mode), ..self.modes }, ..self }
+    }
+
+    /// The mode of the service as it is now, instead of the one that its policies were
+    /// given: for programs in which it changes. What operators switch live stands above it.
+    #[must_use]
+    pub fn service_mode(self, mode: Option<Mode>) -> Self {
+        Self { modes: AskedModes { outside: mode, ..self.modes }, ..self }
     }
 }
 
@@ -349,7 +374,7 @@ impl Rule {
         switched: Option<&Switched>,
         sets: &LimitSets,
     ) -> Option<AppliedRule> {
-        let mode = switched.map_or(self.mode, |switched| self.mode_under(switched));
+        let mode = self.mode_under(switched, ask.modes);
         if mode == Mode::Off || !self.holds(request) || self.is_allowed_client(request) {
             return None;
         }

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwapOption;
 use ratekeeper_core::{Field, InvalidInput, Level, Name};
 
+use super::apply::AskedModes;
 use super::compile::{CompileOptions, KeyFunction, Policy};
 use super::document::Place;
 use super::problem::{Problem, Problems};
@@ -239,13 +240,20 @@ impl Policies {
     /// How the policies are doing, by service.
     #[must_use]
     pub fn status(&self) -> Vec<ServiceStatus> {
-        self.services().values().map(|service| service.status()).collect()
+        self.status_in(None)
+    }
+
+    /// The same, with the modes of the rules as they are if `mode` is that of all services
+    /// just now; see [`Ask::service_mode`](super::Ask::service_mode).
+    #[must_use]
+    pub fn status_in(&self, mode: Option<Mode>) -> Vec<ServiceStatus> {
+        self.services().values().map(|service| service.status(mode)).collect()
     }
 
     /// How the policy of one service is doing.
     #[must_use]
     pub fn status_of(&self, service: &str) -> Option<ServiceStatus> {
-        self.find(service).map(|service| service.status())
+        self.find(service).map(|service| service.status(None))
     }
 
     /// How the sources are doing.
@@ -357,7 +365,8 @@ impl Service {
         }
     }
 
-    fn status(&self) -> ServiceStatus {
+    fn status(&self, outside: Option<Mode>) -> ServiceStatus {
+        let modes = AskedModes { outside, at_most: None };
         let policy = self.current.load_full();
         let rules = policy.iter().flat_map(|policy| policy.rules.iter());
         let history = self.history();
@@ -370,7 +379,9 @@ impl Service {
             refused: history.refused,
             last_refusal: history.last_refusal.clone(),
             warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
-            rules: rules.map(|rule| rule.counters.status(rule.name.label(), rule.mode)).collect(),
+            rules: rules
+                .map(|rule| rule.counters.status(rule.name.label(), rule.mode_under(None, modes)))
+                .collect(),
         }
     }
 }

@@ -103,6 +103,66 @@ fn what_is_said_for_many_makes_a_rule_do_less_but_never_more() {
     assert!(!world.allows(&by("ann")), "this very rule");
 }
 
+/// The modes in which a question is asked, and what becomes of a rule.
+#[test]
+fn whoever_asks_says_what_a_question_does() {
+    let (on, monitor, off) = (Some(Mode::On), Some(Mode::Monitor), Some(Mode::Off));
+    // The rule, its policies, the service just now, the question, and what comes of it.
+    let cases = [
+        (PLAIN.to_owned(), monitor, None, on, Mode::On),
+        (PLAIN.to_owned(), on, None, monitor, Mode::Monitor),
+        (PLAIN.to_owned(), on, monitor, None, Mode::Monitor),
+        (PLAIN.to_owned(), monitor, on, None, Mode::On),
+        (PLAIN.to_owned(), on, monitor, on, Mode::On),
+        (PLAIN.to_owned(), off, None, on, Mode::On),
+        (PLAIN.to_owned(), on, None, off, Mode::Off),
+        (in_rule("monitor"), None, on, on, Mode::Monitor),
+        (in_rule("on"), None, None, monitor, Mode::Monitor),
+        (in_policy("monitor"), None, None, None, Mode::Monitor),
+        (in_policy("monitor"), None, None, on, Mode::On),
+    ];
+    for (number, (text, given, service, question, expected)) in cases.into_iter().enumerate() {
+        let world = World::set_up(crate::toml(&text).unwrap(), Policies::builder().mode(given));
+        assert_eq!(in_mode(&world, service, question), expected, "case {number}");
+        if question.is_none() {
+            let status = world.policies().status_in(service);
+            assert_eq!(status[0].rules[0].mode, expected, "as the status has it, case {number}");
+        }
+    }
+    let world = World::of(PLAIN);
+    world.switch("*", "mode=on");
+    assert_eq!(in_mode(&world, monitor, None), Mode::On, "operators stand above the environment");
+    assert_eq!(in_mode(&world, None, monitor), Mode::Monitor, "nobody makes a question do more");
+    world.switch("api/per-user", "mode=off");
+    assert_eq!(in_mode(&world, None, on), Mode::Off);
+}
+
+/// What the rule does with a question in these modes.
+fn in_mode(world: &World, service: Option<Mode>, question: Option<Mode>) -> Mode {
+    let facts = by("ann");
+    let ask = Ask::request(&facts).service_mode(service);
+    let ask = question.map_or(ask, |mode| ask.mode(mode));
+    let decisions: Vec<_> = (0..4).map(|_| world.service.check_now(&ask).unwrap()).collect();
+    match decisions.last() {
+        Some(last) if last.origin() == Origin::Unlimited => Mode::Off,
+        Some(last) if last.is_allowed() => Mode::Monitor,
+        _ => Mode::On,
+    }
+}
+
+/// All rules count what is only watched, also beside one that is full.
+#[test]
+fn a_question_in_monitor_mode_is_counted_by_every_rule() {
+    let world = World::of(&format!(
+        "{PLAIN}\n[[rules]]\nname = \"big\"\nkeys = \"all\"\nquota = \"100/min fixed_window\""
+    ));
+    let facts = by("ann");
+    let ask = Ask::request(&facts).mode(Mode::Monitor);
+    let last = (0..5).map(|_| world.service.check_now(&ask).unwrap()).last().unwrap();
+    assert_eq!(left(&last), [("per-user", 0), ("big", 95)]);
+    assert_eq!((world.status("per-user").over_limit, world.status("per-user").denied), (3, 0));
+}
+
 #[test]
 fn switches_end_by_themselves() {
     let world = World::of(PLAIN);

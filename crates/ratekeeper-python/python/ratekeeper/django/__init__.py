@@ -11,15 +11,18 @@
     def search(request): ...
 """
 
-from .._web import get_rate_limit_mode, is_rate_limit_disabled
+from .._modes import RateLimitMode
+from .._result import RateLimitResult
 from ._decorator import endpoint_of, rate_limit
 from ._exceeded import RateLimitExceeded
 from ._middleware import RateLimitMiddleware
-from ._settings import store_named
+from ._settings import get_rate_limit_mode, is_rate_limit_disabled, store_named
 
 __all__ = [
     "RateLimitExceeded",
     "RateLimitMiddleware",
+    "RateLimitMode",
+    "RateLimitResult",
     "endpoint_of",
     "get_rate_limit_mode",
     "is_rate_limit_disabled",

@@ -10,8 +10,10 @@ from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 
+from .._late import taken
+from .._modes import Mode
 from .._native import Decision, Limiter, Rule
-from .._web import Mode, OnOutage, quota_of
+from .._web import OnOutage, Pair, quota_of, warn_of_nobody
 from ..keys import bounded
 from . import _settings
 from ._exceeded import RequestLimits
@@ -45,6 +47,7 @@ def rate_limit(
     quota = quota_of(max_requests, expiry, algorithm)
     # Tells what is wrong with a name or a word now, not with the first request.
     Rule(policy_name, quota, on_outage=on_outage or "allow")
+    _settings.check_store(store)
 
     def limiter() -> Limiter:
         return _settings.limiter_of(store, policy_name, quota, on_outage or _settings.on_outage())
@@ -88,16 +91,24 @@ def _is_async(view: Any) -> bool:
 class _Question:
     """One check that is to be made: waiting for it, or awaiting it."""
 
-    __slots__ = ("endpoint", "key", "limiter", "mode", "project")
+    __slots__ = ("endpoint", "holds", "key", "limiter", "mode", "project")
 
     def __init__(
-        self, limiter: Limiter, endpoint: str, mode: Mode, project: _settings.Project | None, key: str
+        self,
+        limiter: Limiter,
+        endpoint: str,
+        mode: Mode,
+        project: Pair | None = None,
+        key: str = "",
+        *,
+        holds: bool,
     ) -> None:
         self.limiter = limiter
         self.endpoint = endpoint
         self.mode: Mode = mode
         self.project = project
         self.key = key
+        self.holds = holds
 
     def blocking(self) -> Decision:
         if self.project is None:
@@ -105,6 +116,9 @@ class _Question:
         return self.limiter.check_project(self.endpoint, *self.project, mode=self.mode)
 
     def awaited(self) -> Awaitable[Decision]:
+        return taken(self._awaited(), self.limiter.arefund) if self.holds else self._awaited()
+
+    def _awaited(self) -> Awaitable[Decision]:
         if self.project is None:
             return self.limiter.acheck(self.key, mode=self.mode)
         return self.limiter.acheck_project(self.endpoint, *self.project, mode=self.mode)
@@ -147,9 +161,14 @@ class _Asking:
         if self.key is not None:
             key = self.key(request)
             subject = None if key is None else bounded(f"{endpoint}:{key}")
-            return None if subject is None else _Question(self.limiter(), endpoint, mode, None, subject)
+            if subject is None:
+                return None
+            return _Question(self.limiter(), endpoint, mode, key=subject, holds=self.holds)
         project = _settings.project_of(request)
-        return None if project is None else _Question(self.limiter(), endpoint, mode, project, "")
+        if project is None:
+            warn_of_nobody(endpoint, "RATELIMIT_PROJECT")
+            return None
+        return _Question(self.limiter(), endpoint, mode, project, holds=self.holds)
 
 
 def endpoint_of(request: HttpRequest) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from .._late import all_of
 from .._native import Decision, Denial, HttpOptions, Limiter, Tally
 from .._result import RateLimitResult
 from .._tracing import entry_span, tag_over_limit
@@ -19,13 +20,15 @@ _ATTRIBUTE = "_ratekeeper_limits"
 
 
 class RateLimitExceeded(Exception):
-    """A limit said no. The middleware answers with 429, or 503 if limits could not be checked and are set to deny."""
+    """A limit said no. The middleware answers with 429, or 503 if limits could not be checked and are set to deny.
 
-    def __init__(self, decision: Decision, options: HttpOptions | None = None) -> None:
-        self.decision = decision
-        self.result = RateLimitResult.of(decision)
-        self.denial: Denial = denial_of(decision, options or http_options())
-        self.detail = detail_of(decision)
+    Made of a `RateLimitResult`, it is a denial that says the same: for limiters of one's own, and for tests.
+    """
+
+    def __init__(self, decision: Decision | RateLimitResult, options: HttpOptions | None = None) -> None:
+        self.decision, self.result = RateLimitResult.both(decision)
+        self.denial: Denial = denial_of(self.decision, options or http_options())
+        self.detail = detail_of(self.decision)
         # Not `super()`: a subclass may stand beside an exception with arguments of its own.
         Exception.__init__(self, self.detail)
 
@@ -42,7 +45,7 @@ def _exceeded_for_ninja(http_error: type[Exception]) -> type[RateLimitExceeded]:
     class NinjaRateLimitExceeded(RateLimitExceeded, http_error):  # type: ignore[misc,valid-type]
         """Django Ninja answers errors of its own kind itself, and takes others for bugs."""
 
-        def __init__(self, decision: Decision, options: HttpOptions | None = None) -> None:
+        def __init__(self, decision: Decision | RateLimitResult, options: HttpOptions | None = None) -> None:
             RateLimitExceeded.__init__(self, decision, options)
             self.status_code = self.denial.status
             self.message = self.detail
@@ -108,9 +111,8 @@ class RequestLimits:
 
     async def agive_back(self) -> None:
         """The same, awaited."""
-        while self._held:
-            limiter, decision = self._held.pop()
-            await limiter.arefund(decision)
+        held, self._held = self._held, []
+        await all_of(limiter.arefund(decision) for limiter, decision in held)
 
     def give_back_with(self, response: HttpResponseBase) -> None:
         """Gives them back when the response is closed: servers do that when it has been sent."""

@@ -18,7 +18,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -26,10 +26,11 @@ from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
+from .._modes import MODES, Mode, ModeSource, RateLimitMode, current_mode, plain
 from .._native import HttpOptions, Limiter, Quota, Store
-from .._web import MODES, ON_OUTAGE, LimiterOf, Mode, ModeSource, OnOutage, current_mode, limiters
+from .._web import ON_OUTAGE, LimiterOf, OnOutage, Pair, check_plain_callable, limiters, pair_of
 
-Project = tuple[int | str, int | str]
+Value = TypeVar("Value")
 
 
 def _one_of(name: str, default: str | None, allowed: tuple[str | None, ...]) -> Any:
@@ -72,15 +73,24 @@ def _named() -> Mapping[str, Any]:
     return stores
 
 
-def _open(name: str) -> Store:
-    stores = _named()
+def check_store(name: str) -> None:
+    """Raises ImproperlyConfigured if stores are known, and this is not among them."""
+    if settings.configured and (stores := _named()):
+        _said_of(name, stores)
+
+
+def _said_of(name: str, stores: Mapping[str, Any]) -> Any:
     if name not in stores:
         known = ", ".join(map(repr, stores)) or "none"
         raise ImproperlyConfigured(
             f"RATELIMIT_STORES: got {known}; expected a store {name!r}, such as "
             f'{{"{name}": "redis://127.0.0.1:6379"}}'
         )
-    said = stores[name]
+    return stores[name]
+
+
+def _open(name: str) -> Store:
+    said = _said_of(name, _named())
     try:
         if isinstance(said, Store):
             return said
@@ -113,8 +123,16 @@ def on_outage() -> OnOutage:
 def _mode_source() -> ModeSource:
     said = getattr(settings, "RATELIMIT_MODE", None)
     if callable(said):
-        return cast(ModeSource, said)
-    return cast(ModeSource, _one_of("RATELIMIT_MODE", None, (None, *MODES)))
+        return _plain("RATELIMIT_MODE", cast(ModeSource, said))
+    word = _one_of("RATELIMIT_MODE", None, (None, *MODES))
+    return None if word is None else plain(word)
+
+
+def _plain(name: str, function: Value) -> Value:
+    try:
+        return check_plain_callable(name, function)
+    except TypeError as error:
+        raise ImproperlyConfigured(str(error)) from error
 
 
 def mode() -> Mode:
@@ -122,8 +140,18 @@ def mode() -> Mode:
     return current_mode(_mode_source())
 
 
+def get_rate_limit_mode() -> RateLimitMode:
+    """The mode in force now: what RATELIMIT_MODE says, else RATE_LIMIT_MODE of the environment, else `on`."""
+    return RateLimitMode(mode())
+
+
+def is_rate_limit_disabled() -> bool:
+    """Whether nothing is enforced, for limiters of one's own that know no monitor mode."""
+    return mode() != "on"
+
+
 @functools.cache
-def _identify() -> Callable[[HttpRequest], Project | None]:
+def _identify() -> Callable[[HttpRequest], Pair | None]:
     said = getattr(settings, "RATELIMIT_PROJECT", None)
     if said is None:
         return _project_of_attributes
@@ -133,23 +161,25 @@ def _identify() -> Callable[[HttpRequest], Project | None]:
         raise ImproperlyConfigured(f"RATELIMIT_PROJECT: {error}") from error
     if not callable(found):
         raise ImproperlyConfigured(f"RATELIMIT_PROJECT: got {said!r}; expected a function, or its dotted name")
-    return cast(Callable[[HttpRequest], Project | None], found)
+    return _plain("RATELIMIT_PROJECT", cast(Callable[[HttpRequest], Pair | None], found))
 
 
 def check() -> None:
     """Raises ImproperlyConfigured if a setting is wrong, before there are requests."""
     for read in (http_options, on_outage, _mode_source, _identify):
         read()
-    for name in _named():
+    # Without any, every limited view would fail.
+    for name in _named() or ("default",):
         store_named(name)
 
 
-def project_of(request: HttpRequest) -> Project | None:
+def project_of(request: HttpRequest) -> Pair | None:
     """The organisation and project of a request, if it is known whose it is."""
-    return _identify()(request)
+    found = _identify()(request)
+    return None if found is None else pair_of("RATELIMIT_PROJECT", found)
 
 
-def _project_of_attributes(request: HttpRequest) -> Project | None:
+def _project_of_attributes(request: HttpRequest) -> Pair | None:
     organisation = getattr(request, "organization_id", None)
     project = getattr(request, "project_id", None)
     return None if organisation is None or project is None else (organisation, project)

@@ -13,24 +13,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from fastapi import FastAPI
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
 
+from .._modes import ModeSource, RateLimitMode, get_rate_limit_mode, is_rate_limit_disabled
 from .._native import HttpOptions, PolicyLimiter, Store
-from .._native import Override as RateLimitOverride
 from .._result import RateLimitResult
-from .._web import (
-    DETAIL,
-    ModeSource,
-    OnOutage,
-    RateLimitMode,
-    check_kind,
-    get_rate_limit_mode,
-    is_rate_limit_disabled,
-)
+from .._web import DETAIL, OnOutage, check_kind
 from ..keys import (
     make_org_override_key,
     make_override_key,
@@ -38,6 +26,7 @@ from ..keys import (
     make_rate_limit_key,
 )
 from ..overrides import (
+    RateLimitOverride,
     clear_org_rate_limit_overrides,
     clear_project_rate_limit_overrides,
     delete_org_rate_limit_override,
@@ -54,7 +43,8 @@ from ._endpoint import endpoint_of
 from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
 from ._middleware import RateLimitMiddleware
 from ._openapi import describe
-from ._settings import Project, RateLimitExceeded, Settings, project_of_state
+from ._request import RateLimitExceeded, problem
+from ._settings import Claims, Identify, Project, Settings, project_of_state
 
 __all__ = [
     "KeyRateLimiter",
@@ -99,8 +89,8 @@ def setup(
     store: Store | None = None,
     policies: PolicyLimiter | None = None,
     service: str | None = None,
-    identify: Callable[[HTTPConnection], tuple[int | str, int | str] | None] = project_of_state,
-    claims: Callable[[HTTPConnection], Mapping[str, str | int | float | bool] | None] | None = None,
+    identify: Identify = project_of_state,
+    claims: Claims | None = None,
     mode: ModeSource = None,
     on_outage: OnOutage = "allow",
     options: HttpOptions = DETAIL,
@@ -125,11 +115,5 @@ def setup(
     RateLimitMiddleware(app, settings)  # Tells what is wrong now, not with the first request.
     app.add_middleware(RateLimitMiddleware, settings=settings)
     if options.content_type != DETAIL.content_type:
-        app.add_exception_handler(RateLimitExceeded, _problem)
+        app.add_exception_handler(RateLimitExceeded, problem)
     describe(app, settings)
-
-
-async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RateLimitExceeded)
-    headers = {**dict(error.denial.headers), **dict(error.headers or {})}
-    return Response(error.denial.body, error.denial.status, headers)

@@ -1,18 +1,20 @@
 """Limits that are asked for from within handlers, or by a key that the service finds itself."""
 
 # No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`.
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
+from .._late import GiveBack, taken
+from .._modes import current_mode, said_mode
 from .._native import Decision, PolicyLimiter, Store
 from .._web import check_callable, check_kind, derive_policy_name, quota_of
 from ..keys import bounded
-from ._limiter import noted_endpoint, noted_project
 from ._places import Places, expect
-from ._settings import RequestLimits
+from ._request import RequestLimits, nobody, noted_endpoint, noted_project
 
 KeyParser = Callable[[Request], Awaitable[str | None] | str | None]
 
@@ -38,8 +40,9 @@ class KeyRateLimiter:
     # As in `RateLimiter`: of an application with WebSockets these come here as well.
     async def __call__(self, request: HTTPConnection, response: Response) -> None:
         limits = RequestLimits.of(request.scope)
-        mode = limits.mode()
-        if mode == "off":
+        # Without a mode, the policies know theirs.
+        mode = said_mode(limits.settings.mode)
+        if (mode or current_mode()) == "off":
             return
         # Only HTTP comes this far.
         found = self.key_parser(request)  # type: ignore[arg-type]
@@ -52,18 +55,23 @@ class KeyRateLimiter:
                     "or give it policies="
                 )
             check_kind("key_parser's key", key, str)
-            decision = await policies.acheck(self.service, bounded(key), cost=self.cost)
+            give_back = functools.partial(self._release, policies)
+            asked = policies.acheck(self.service, bounded(key), cost=self.cost, mode=mode)
+            decision = await taken(asked, give_back)
             if decision.holds:
-                await self._hold(policies, decision, request)
-            limits.note(decision, mode, response, noted_endpoint(limits, request))
+                await _hold(decision, give_back, request)
+            limits.note(decision, mode, response, request)
 
-    async def _hold(self, policies: PolicyLimiter, decision: Decision, request: HTTPConnection) -> None:
-        give_back = policies.service(self.service).arelease
-        try:
-            Places.of(request.scope).keep(decision, give_back)
-        except RuntimeError:
-            await give_back(decision)
-            raise
+    def _release(self, policies: PolicyLimiter, decision: Decision) -> Awaitable[None]:
+        return policies.service(self.service).arelease(decision)
+
+
+async def _hold(decision: Decision, give_back: GiveBack, request: HTTPConnection) -> None:
+    try:
+        Places.of(request.scope).keep(decision, give_back)
+    except RuntimeError:
+        await give_back(decision)
+        raise
 
 
 async def apply_rate_limit(
@@ -85,16 +93,18 @@ async def apply_rate_limit(
     _positive("increment_amount", increment_amount)
     limits = RequestLimits.of(request.scope)
     mode = limits.mode()
-    project = noted_project(limits, request) if mode != "off" else None
-    if project is None:
+    if mode == "off":
         return
+    project = noted_project(limits, request)
+    if project is None:
+        return nobody(limits, request, store)
     name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
     limiter = limits.settings.limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
     endpoint = noted_endpoint(limits, request)
     decision = await limiter.acheck_project(
         f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
     )
-    limits.note(decision, mode, response, endpoint)
+    limits.note(decision, mode, response, request)
 
 
 async def apply_element_rate_limit(

@@ -9,8 +9,9 @@ from collections.abc import Awaitable
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
+from .._modes import Mode, current_mode
 from .._native import Decision, Limiter, Quota, Rule, Store, StoreError
-from .._web import Mode, OnOutage, check_kind, current_mode, quota_of
+from .._web import OnOutage, check_kind, quota_of
 from ..keys import (
     OverrideScope,
     counter_subject,
@@ -21,11 +22,13 @@ from ..keys import (
     parse_org_override_key,
     parse_override_key,
 )
-from ._endpoint import endpoint_of
 from ._places import Places, expect
-from ._settings import RequestLimits
+from ._request import RequestLimits, nobody, noted_endpoint, noted_project
 
 Asked = Decision | Awaitable[Decision] | None
+
+# The fields of a limiter that its limit is made of.
+_TERMS = frozenset({"max_requests", "expiry", "policy_name", "algorithm", "store", "on_outage"})
 
 
 # Each is itself: FastAPI tells dependencies apart by what they are equal to.
@@ -38,8 +41,8 @@ class RateLimiter(abc.ABC):
     `store` another than that of the application; `on_outage` says what happens when
     the store is away (None: what `setup` was told).
 
-    Values below 1 raise ValueError. Subclasses may be dataclasses; one with a
-    `__post_init__` of its own calls this one.
+    Values below 1 raise ValueError, also when a field is set later; the limit follows.
+    Subclasses may be dataclasses; one with a `__post_init__` of its own calls this one.
     """
 
     max_requests: int
@@ -57,11 +60,37 @@ class RateLimiter(abc.ABC):
                 setattr(cls, name, getattr(object, name))
 
     def __post_init__(self) -> None:
-        self.quota: Quota = quota_of(self.max_requests, self.expiry, self.algorithm)
+        self._take_terms()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        before = vars(self).get(name)
+        object.__setattr__(self, name, value)
+        # Until all of them are there, `__post_init__` is still to come.
+        if name in _TERMS and "_terms" in vars(self) and value != before:
+            try:
+                self._take_terms()
+            except BaseException:
+                object.__setattr__(self, name, before)
+                raise
+
+    def _take_terms(self) -> None:
+        """Makes of the fields what requests need. Tells what is wrong with them now, not with the first request."""
+        quota = quota_of(self.max_requests, self.expiry, self.algorithm)
         check_kind("store", self.store, Store, None)
-        # Tells what is wrong with a name or a word now, not with the first request.
-        Rule(self.policy_name, self.quota, on_outage=self.on_outage or "allow")
-        self._holds = self.quota.algorithm == "concurrency"
+        Rule(self.policy_name, quota, on_outage=self.on_outage or "allow")
+        self.quota = quota
+
+    @property
+    def quota(self) -> Quota:
+        """The limit as the engine has it. Another can be set, until a field is."""
+        return self._quota
+
+    @quota.setter
+    def quota(self, quota: Quota) -> None:
+        self._quota = check_kind("quota", quota, Quota)
+        self._holds = quota.algorithm == "concurrency"
+        # What was made of other terms is not found by these.
+        self._terms = object()
         if self._holds:
             expect()
 
@@ -84,12 +113,16 @@ class RateLimiter(abc.ABC):
         asked = self._ask(request, limits, mode) if mode != "off" else None  # type: ignore[arg-type]
         if asked is not None:
             decision = asked if isinstance(asked, Decision) else await asked
-            limits.note(decision, mode, response, noted_endpoint(limits, request))
+            limits.note(decision, mode, response, request)
 
     def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
         """The check of a request; None if it is not limited, or needs no more noting."""
         key = self.make_key(request)
-        return None if key is None else self._check(request, limits, counter_subject(key), mode)
+        if key is None:
+            # That nobody has set it up is told whoever asks.
+            limits.store(self.store)
+            return None
+        return self._check(request, limits, counter_subject(key), mode)
 
     async def _check(self, request: Request, limits: RequestLimits, key: str, mode: Mode) -> Decision:
         limiter, _ = self._limiter(limits)
@@ -102,13 +135,13 @@ class RateLimiter(abc.ABC):
     def _limiter(self, limits: RequestLimits) -> tuple[Limiter, bool]:
         """The limiter, and whether it answers without waiting."""
         # With the application's settings and not here: FastAPI keeps dependencies longer than applications.
-        return limits.settings.made.get(self) or self._make(limits)
+        return limits.settings.made.get(self._terms) or self._make(limits)
 
     def _make(self, limits: RequestLimits) -> tuple[Limiter, bool]:
         on_outage = self.on_outage or limits.settings.on_outage
-        limiter = limits.settings.limiter_of(limits.store(self.store), self.policy_name, self.quota, on_outage)
+        limiter = limits.settings.limiter_of(limits.store(self.store), self.policy_name, self._quota, on_outage)
         made = (limiter, limiter.store.kind == "memory" and not self._holds)
-        limits.settings.keep(self, made)
+        limits.settings.keep(self._terms, made)
         return made
 
     async def _override_scope(self, request: Request, store: Store) -> OverrideScope | None:
@@ -133,21 +166,6 @@ class RateLimiter(abc.ABC):
 _NOBODY = (None, None, None)
 
 
-def noted_endpoint(limits: RequestLimits, request: HTTPConnection) -> str:
-    """The endpoint of a request, found once."""
-    if limits.endpoint is None:
-        limits.endpoint = endpoint_of(request.scope)
-    return limits.endpoint
-
-
-def noted_project(limits: RequestLimits, request: Request) -> tuple[int | str, int | str] | None:
-    """Who is calling."""
-    # Somebody who is not known yet may be known to the next limiter.
-    if limits.project is None:
-        limits.project = limits.settings.identify(request)
-    return limits.project
-
-
 class ProjectRateLimiter(RateLimiter):
     """Limits each project on each endpoint, with overrides of the project and of its organisation.
 
@@ -168,6 +186,7 @@ class ProjectRateLimiter(RateLimiter):
             return super()._ask(request, limits, mode)
         project = noted_project(limits, request)
         if project is None:
+            nobody(limits, request, self.store)
             return None
         endpoint = noted_endpoint(limits, request)
         limiter, at_once = self._limiter(limits)

@@ -5,20 +5,29 @@ Plain ASGI: responses stream through, and nothing runs in another task.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from starlette.requests import HTTPConnection
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request as Connection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .._native import Decision, HttpOptions, Request, ServiceLimiter, Tally
-from .._tracing import entry_span
-from .._web import Mode, denial_of
+from .._late import taken
+from .._modes import Mode, current_mode, of_request, said_mode
+from .._native import Decision, Denial, HttpOptions, Request, ServiceLimiter, Tally
+from .._tracing import entry_span, tag_over_limit
+from .._web import denial_of, pair_of
+from ._body import Body, is_json
 from ._endpoint import find_endpoint
+from ._peer import peer_address
 from ._places import Places, are_expected
-from ._settings import SCOPE_KEY, RequestLimits, Settings
+from ._request import SCOPE_KEY, RequestLimits
+from ._settings import Settings
+
+# What a trace is told of a request that no route takes: its path is anything, and anybody's name.
+_NO_ROUTE = "no route"
 
 
 class RateLimitMiddleware:
@@ -44,68 +53,132 @@ class RateLimitMiddleware:
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if outer is None:
             limits = RequestLimits(self.settings, Tally(), entry_span())
-            send = _telling(limits.tally, self.settings.options, send)
+            send = _telling(limits, self.settings.options, send)
         else:
             limits = RequestLimits(self.settings, outer.tally, outer.span)
+            limits.outer = outer
         scope[SCOPE_KEY] = limits
-        if self.service is not None and (mode := limits.mode()) != "off":
-            return self._guarded(self.service, limits, mode, scope, receive, send)
+        if self.settings.mode is not None or outer is not None:
+            of_request.set(self.settings.mode)
+        if self.service is not None:
+            said = said_mode(self.settings.mode)
+            if (said or current_mode()) != "off":
+                return self._guarded(self.service, limits, said, scope, receive, send)
         if are_expected():
             return Places().watch(self.app, scope, receive, send)
         return self.app(scope, receive, send)
 
+    # Without a mode, the policies know theirs.
     async def _guarded(
-        self, service: ServiceLimiter, limits: RequestLimits, mode: Mode, scope: Scope, receive: Receive, send: Send
+        self,
+        service: ServiceLimiter,
+        limits: RequestLimits,
+        mode: Mode | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
-        facts = self._facts(scope)
-        needs = service.needs_of(Request(**facts))
+        facts = _facts(scope)
+        needs = service.needs_of(_request(facts))
         if needs.route:
-            # The application stands in the scope before its middleware runs.
-            facts["route"] = find_endpoint(getattr(scope.get("app"), "routes", ()), scope)
+            facts["route"] = _route(scope)
         if needs.identity:
-            facts["identity"] = self._identity(HTTPConnection(scope))
-        if needs.body and _is_json(scope):
-            body = _Body(receive, self.settings.body_bytes_max)
+            try:
+                facts["identity"] = self._identity(facts["context"])
+            except HTTPException as error:
+                return await _answer(error, scope, receive, send)
+        if needs.body and is_json(scope):
+            body = Body(receive, self.settings.body_bytes_max)
             facts["body"] = await body.read(self.settings.body_wait)
             receive = body.receive
-        decision = await service.acheck(Request(**facts))
-        if not limits.passes(decision, mode, facts["route"] or scope["path"]):
-            await _deny(decision, self.settings.options, send)
-            return
+        decision = await taken(service.acheck(Request(**facts), mode=mode), service.arelease)
+        if not limits.passes(decision, mode):
+            return await _deny(decision, self.settings.options, send)
+        if decision.over_limit:
+            tag_over_limit(facts["route"] or _route(scope) or _NO_ROUTE, limits.span)
         places = Places()
         places.keep(decision, service.arelease)
         await places.watch(self.app, scope, receive, send)
 
-    def _facts(self, scope: Scope) -> dict[str, Any]:
-        raw = scope.get("raw_path")
-        path = raw.decode("latin-1") if raw else quote(scope["path"])
-        query = scope.get("query_string", b"").decode("latin-1")
-        client = scope.get("client")
-        return {
-            "method": scope["method"],
-            "target": f"{path}?{query}" if query else path,
-            "route": None,
-            "headers": scope["headers"],
-            "peer": client[0] if client else None,
-            "identity": None,
-            "body": None,
-            "context": HTTPConnection(scope),
-        }
-
-    def _identity(self, request: HTTPConnection) -> Mapping[str, str | int | float | bool] | None:
+    def _identity(self, request: Connection) -> Mapping[str, str | int | float | bool] | None:
         if self.settings.claims is not None:
             return self.settings.claims(request)
-        project = self.settings.identify(request)
-        return None if project is None else {"org": project[0], "project": project[1]}
+        found = self.settings.identify(request)
+        if found is None:
+            return None
+        organisation, project = pair_of("identify", found)
+        return {"org": organisation, "project": project}
 
 
-def _telling(tally: Tally, options: HttpOptions, send: Send) -> Send:
+def _facts(scope: Scope) -> dict[str, Any]:
+    raw = scope.get("raw_path")
+    path = raw.decode("latin-1") if raw else quote(scope["path"])
+    query = scope.get("query_string", b"").decode("latin-1")
+    client = scope.get("client")
+    return {
+        "method": scope["method"],
+        "target": f"{path}?{query}" if query else path,
+        "route": None,
+        "headers": scope["headers"],
+        "peer": client[0] if client else None,
+        "identity": None,
+        "body": None,
+        "context": Connection(scope),
+    }
+
+
+def _request(facts: dict[str, Any]) -> Request:
+    try:
+        return Request(**facts)
+    except (TypeError, ValueError):
+        # Of what a server says only the peer may be anything; mostly it is an address.
+        if facts["peer"] is None:
+            raise
+        facts["peer"] = peer_address(facts["peer"])
+        return Request(**facts)
+
+
+def _route(scope: Scope) -> str | None:
+    # The application stands in the scope before its middleware runs.
+    return find_endpoint(getattr(scope.get("app"), "routes", ()), scope)
+
+
+def _telling(limits: RequestLimits, options: HttpOptions, send: Send) -> Send:
+    tally = limits.tally
+
     def told(message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start" and tally:
-            message["headers"] = tally.onto(message.get("headers", ()), options)
+        if message["type"] == "http.response.start":
+            if limits.denial is not None:
+                _tell_denial(limits.denial, message)
+            if tally:
+                message["headers"] = tally.onto(message.get("headers", ()), options)
         return send(message)
 
     return told
+
+
+def _tell_denial(denial: Denial, message: Message) -> None:
+    """Adds what a handler of exceptions, which may be anybody's, has left out of the answer to a denial."""
+    if message["status"] != denial.status:
+        return
+    headers = list(message.get("headers", ()))
+    present = {bytes(name).lower() for name, _ in headers}
+    for name, value in denial.headers:
+        # Whoever made the response has set its content type.
+        if name != "content-type" and name.encode("latin-1") not in present:
+            headers.append((name.encode("latin-1"), value.encode("latin-1")))
+    message["headers"] = headers
+
+
+async def _answer(error: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers as the application does: the door is outside of its handlers."""
+
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error
+
+    handlers = getattr(scope.get("app"), "exception_handlers", {})
+    own = {kind: handler for kind, handler in handlers.items() if kind not in (500, Exception)}
+    await ExceptionMiddleware(fail, handlers=own)(scope, receive, send)
 
 
 async def _deny(decision: Decision, options: HttpOptions, send: Send) -> None:
@@ -115,46 +188,3 @@ async def _deny(decision: Decision, options: HttpOptions, send: Send) -> None:
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": denial.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _is_json(scope: Scope) -> bool:
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kind = bytes(value).split(b";", 1)[0].strip().lower()
-            return kind == b"application/json" or kind.endswith(b"+json")
-    return False
-
-
-class _Body:
-    """A body that is looked into first, and goes on whole."""
-
-    def __init__(self, receive: Receive, bytes_max: int) -> None:
-        self._rest = receive
-        self._bytes_max = bytes_max
-        self._read: list[Message] = []
-
-    async def read(self, wait: float) -> bytes | None:
-        """All of it, if it is short enough and there in time."""
-        try:
-            return await asyncio.wait_for(self._all(), wait)
-        except asyncio.TimeoutError:
-            return None
-
-    async def _all(self) -> bytes | None:
-        chunks: list[bytes] = []
-        length = 0
-        while True:
-            message = await self._rest()
-            self._read.append(message)
-            if message["type"] != "http.request":
-                return None
-            chunks.append(message.get("body", b""))
-            length += len(chunks[-1])
-            if length > self._bytes_max:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(chunks)
-
-    async def receive(self) -> Message:
-        """What was read comes again, and then the rest."""
-        return self._read.pop(0) if self._read else await self._rest()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, MutableMapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .._late import GiveBack, all_of, taken
 from .._native import Decision
-
-GiveBack = Callable[[Decision], Awaitable[None]]
 
 _SCOPE_KEY = "ratekeeper.places"
 
@@ -52,15 +51,14 @@ class Places:
 
     async def held(self, asked: Awaitable[Decision], give_back: GiveBack) -> Decision:
         """Awaits a decision, and holds its places."""
-        decision = await asked
+        decision = await taken(asked, give_back)
         self.keep(decision, give_back)
         return decision
 
     async def give_back(self) -> None:
         """Gives all of them back."""
-        while self._held:
-            give_back, decision = self._held.pop()
-            await give_back(decision)
+        held, self._held = self._held, []
+        await all_of(give_back(decision) for give_back, decision in held)
 
     async def watch(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs an application; places are free when its response has been sent, or it has failed."""

@@ -9,6 +9,7 @@ use super::penalty::{self, Penalty};
 use super::{Compiler, KeyFunction, LimitSets, UNLIMITED};
 use crate::control::{Mode, Switched};
 use crate::limiter::OnOutage;
+use crate::policy::apply::AskedModes;
 use crate::policy::expression::{Condition, Cost};
 use crate::policy::request::Needs;
 use crate::policy::spec::{CostSpec, KeySpec, Network, OverridesSpec, RuleSpec, Scope};
@@ -76,10 +77,20 @@ pub(in crate::policy) struct OwnerTemplates {
 }
 
 impl Rule {
-    /// What it does under the switches of the store.
-    pub(in crate::policy) fn mode_under(&self, switch: &Switched) -> Mode {
-        let service_mode = switch.service_mode.or(self.outside_mode);
-        Switched { service_mode, ..*switch }.mode(self.own_mode, self.default_mode)
+    /// What it does under the switches of the store, for whoever asks so.
+    #[inline]
+    pub(in crate::policy) fn mode_under(&self, switch: Option<&Switched>, asked: AskedModes) -> Mode {
+        match (switch, asked) {
+            (None, AskedModes { at_most: None, outside: None }) => self.mode,
+            _ => self.mode_worked_out(switch.copied().unwrap_or_default(), asked),
+        }
+    }
+
+    fn mode_worked_out(&self, switch: Switched, asked: AskedModes) -> Mode {
+        let outside = asked.at_most.or(asked.outside).or(self.outside_mode);
+        let service_mode = switch.service_mode.or(outside);
+        let mode = Switched { service_mode, ..switch }.mode(self.own_mode, self.default_mode);
+        mode.max(asked.at_most.unwrap_or_default())
     }
 
     fn all_needs(&self) -> Needs {

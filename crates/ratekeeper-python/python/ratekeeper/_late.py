@@ -1,0 +1,38 @@
+"""Decisions that come after whoever asked has been cancelled.
+
+A check that is on its way to a server is not called back: its place is taken, and nobody
+would ever leave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+
+from ._native import Decision
+
+GiveBack = Callable[[Decision], Awaitable[None]]
+
+
+async def taken(asked: Awaitable[Decision], give_back: GiveBack) -> Decision:
+    """Awaits a decision. If that is cancelled, the places it holds are given back when it comes."""
+    if not asyncio.isfuture(asked):
+        # It is there already.
+        return await asked
+    try:
+        return await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        asked.add_done_callback(functools.partial(_leave, give_back))
+        raise
+
+
+def _leave(give_back: GiveBack, asked: asyncio.Future[Decision]) -> None:
+    if not asked.cancelled() and asked.exception() is None and asked.result().holds:
+        give_back(asked.result())
+
+
+async def all_of(begun: Iterable[Awaitable[None]]) -> None:
+    """Awaits calls that run on by themselves: all have begun before the first is awaited, which may be cancelled."""
+    for given in list(begun):
+        await given
