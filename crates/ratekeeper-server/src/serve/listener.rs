@@ -4,6 +4,7 @@
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
 mod exhaustion;
+mod stop;
 
 use std::fmt;
 use std::future::Future;
@@ -13,11 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::exhaustion::Exhaustion;
+pub use self::stop::{Finishing, Stop};
 
 /// Connections that are served at once, unless told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
@@ -179,63 +181,6 @@ impl fmt::Debug for Listener {
             .field("protocol", &self.protocol.name())
             .field("address", &self.address)
             .finish()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Serving,
-    /// Everything is served as before, but `/readyz` says to go elsewhere.
-    Draining,
-    /// What is under way is finished, nothing else begins.
-    Finishing,
-}
-
-/// How a server is told to stop; clones tell the same server.
-#[derive(Clone, Debug)]
-pub struct Stop(watch::Sender<Stage>);
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self(watch::Sender::new(Stage::Serving))
-    }
-}
-
-impl Stop {
-    /// Lets everybody know that the server will stop; it serves as before.
-    pub fn drain(&self) {
-        self.reach(Stage::Draining);
-    }
-
-    /// Stops accepting connections and lets those there are finish.
-    pub fn finish(&self) {
-        self.reach(Stage::Finishing);
-    }
-
-    fn reach(&self, stage: Stage) {
-        self.0.send_if_modified(|now| std::mem::replace(now, stage.max(*now)) < stage);
-    }
-
-    /// Whether it was told to.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        *self.0.borrow() > Stage::Serving
-    }
-
-    pub(super) fn finishing(&self) -> Finishing {
-        Finishing(self.0.subscribe())
-    }
-}
-
-/// When it is time to finish.
-#[derive(Clone, Debug)]
-pub struct Finishing(watch::Receiver<Stage>);
-
-impl Finishing {
-    /// Waits for it.
-    pub async fn wait(mut self) {
-        // If nobody can tell any more, everything is over too.
-        let _ = self.0.wait_for(|stage| *stage == Stage::Finishing).await;
     }
 }
 

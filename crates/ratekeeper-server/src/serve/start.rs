@@ -204,7 +204,7 @@ fn told_to_stop(stop: &Stop, drain: std::time::Duration) -> anyhow::Result<impl 
         let mut told = async || tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} };
         told().await;
         tracing::info!(drain_seconds = drain.as_secs(), "told to stop");
-        stop.drain();
+        stop.drain(drain);
         let again = async {
             told().await;
         };

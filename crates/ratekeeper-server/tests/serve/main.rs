@@ -10,6 +10,7 @@ mod ending;
 mod fuzz;
 mod health;
 mod hostile;
+mod leaving;
 mod names;
 mod observed;
 mod openapi;

@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Response;
+use http::header::CONNECTION;
+use http::{HeaderValue, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
@@ -56,32 +57,32 @@ impl Connection {
         let mut served = builder.serve_connection(stream, service);
         let over = tokio::select! {
             biased;
-            over = &mut served => Some(over),
-            () = connection.until_idle() => None,
+            over = &mut served => Ok(over),
+            waited = connection.until_idle(finishing.clone()) => Err(waited),
             () = finishing.wait() => {
                 std::pin::Pin::new(&mut served).graceful_shutdown();
                 tokio::select! {
                     biased;
                     // First: what has arrived until now is seen, and may be a request.
-                    over = &mut served => Some(over),
+                    over = &mut served => Ok(over),
                     () = connection.unless_under_way() => return,
-                    () = connection.until_idle() => None,
+                    waited = connection.until_quiet(connection.http.idle, false) => Err(waited),
                 }
             }
         };
         // What goes wrong on a connection is its client's business: it is over either way.
         let metrics = &connection.http.api.metrics;
         match over {
-            Some(over) => {
+            Ok(over) => {
                 if let Some(status) = over.err().as_ref().and_then(head::refused_with) {
                     metrics.head_refused(status);
                 }
             }
-            None => {
+            Err(waited) => {
                 let parts = served.into_parts();
                 if !parts.read_buf.is_empty() && !connection.is_writing.load(Ordering::Relaxed) {
                     metrics.head_refused(408);
-                    head::tell_late(parts.io, connection.http.idle).await;
+                    head::tell_late(parts.io, waited).await;
                 }
             }
         }
@@ -93,11 +94,15 @@ impl Connection {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let tracer = self.http.tracer.as_deref();
         let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
-        let (endpoint, response) = self.http.call(request).await;
+        let (endpoint, mut response) = self.http.call(request).await;
         let (status, took) = (response.status().as_u16(), start.elapsed());
         self.http.api.metrics.answered(endpoint, status, took);
         if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
             tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
+        }
+        if self.http.stop.is_stopping() {
+            // Who keeps a connection sees no load balancer: nothing else tells it to go elsewhere.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         // Requests that are there already are judged before the first is answered: answers in
         // bursts wake a client once, one by one each of them costs the time of a wake-up.
@@ -116,18 +121,34 @@ impl Connection {
         }
     }
 
-    /// Until for a whole period no request began or was under way: nobody is there, or
-    /// somebody who sends a head, or takes an answer, a byte at a time. A look now and
-    /// then costs a request nothing, which a timer for each would.
-    async fn until_idle(&self) {
+    /// Until nobody seems to be there, or only somebody who sends a head, or takes an answer,
+    /// a byte at a time. When the server drains, who sends nothing for half of the time it
+    /// has left will not be told by an answer. Returns how long was waited.
+    async fn until_idle(&self, finishing: Finishing) -> Duration {
+        let told_to_leave = async {
+            match finishing.draining().await {
+                Some(lasting) => self.until_quiet(lasting / 2, true).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            waited = self.until_quiet(self.http.idle, false) => waited,
+            waited = told_to_leave => waited,
+        }
+    }
+
+    /// Until for a whole period no request began or was under way, nor, if `and_sent`, an
+    /// answer. A look now and then costs a request nothing, which a timer for each would.
+    async fn until_quiet(&self, period: Duration, and_sent: bool) -> Duration {
         let mut before = u64::MAX;
         loop {
             let begun = self.begun.load(Ordering::Relaxed);
-            if begun == before && begun == self.done.load(Ordering::Relaxed) {
-                return;
+            let is_sending = and_sent && self.is_writing.load(Ordering::Relaxed);
+            if begun == before && begun == self.done.load(Ordering::Relaxed) && !is_sending {
+                return period;
             }
             before = begun;
-            tokio::time::sleep(self.http.idle).await;
+            tokio::time::sleep(period).await;
         }
     }
 }
