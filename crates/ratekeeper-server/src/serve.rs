@@ -20,7 +20,9 @@ pub mod metrics;
 mod openapi;
 mod otlp;
 mod outage;
+mod reread;
 mod settings;
+mod sources;
 mod start;
 mod tls;
 
@@ -36,3 +38,4 @@ pub use listener::{
 pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
 pub use start::run;
+pub use tls::CERTIFICATE_LOOK_EVERY;

@@ -5,21 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
-use ratekeeper::policy::source::mongodb::{MongoSource, MongoWatch};
-use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper::policy::{Policies, PolicyLimiter};
 use ratekeeper::{MemoryStore, RedisStore, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
+use super::reread::Rereading;
 use super::settings::{Config, Secret, Settings};
-use super::{admin, descriptors, health, logs, tls};
+use super::sources::Sources;
+use super::tls::Certificates;
+use super::{admin, descriptors, health, logs};
 use crate::files::{self, AUTHORITIES_BYTES_MAX};
 
-/// What is in force until somebody says otherwise.
-const STARTER: &str = include_str!("starter.toml");
 /// What counters in this process are called.
 const MEMORY: &str = "memory";
 
@@ -48,11 +47,14 @@ pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
-    let sources = Sources::open(&config).await?;
+    let sources = Arc::new(Sources::open(&config).await?);
     let store = store(&config, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.0), sources.policies.clone());
     let api = Arc::new(Api::new(limiter, store.0).context("the names of the API")?);
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+    let certificates =
+        config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
+    let certificates = certificates.map(Arc::new);
+    let tls = certificates.as_ref().map(Certificates::acceptor).transpose()?;
     let stop = Stop::default();
     let http = Http::new(Arc::clone(&api), config.admin, stop.clone());
     let (http, exporting) = match config.otlp {
@@ -64,6 +66,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     let connections_max = descriptors::for_connections(config.connections_max);
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    let rereading = Rereading::new(certificates, Arc::clone(&sources), Arc::clone(&api))?;
+    tokio::spawn(rereading.follow(stop.clone()));
     tokio::spawn(health::watch(api, stop.clone()));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
@@ -84,45 +88,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = ended => {}
         () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
     }
-    drop(sources);
     Ok(())
-}
-
-/// Where policies come from, for as long as they are wanted.
-struct Sources {
-    policies: Policies,
-    description: String,
-    _file: Option<FileWatch>,
-    _mongo: Option<MongoWatch>,
-}
-
-impl Sources {
-    async fn open(config: &Config) -> anyhow::Result<Self> {
-        let policies = Policies::builder().instances(config.instances).build()?;
-        let mut sources = Self { policies, description: String::new(), _file: None, _mongo: None };
-        let Some(Secret(source)) = &config.policy else {
-            let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());
-            sources.policies.install("starter policy", spec, None)?;
-            sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
-            return Ok(sources);
-        };
-        if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
-            let source = MongoSource::builder(source).build().context("policy")?;
-            sources._mongo = Some(source.start(&sources.policies).await.context("policy")?);
-            sources.description = "from MongoDB".to_owned();
-        } else {
-            let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
-            let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
-            sources._file = Some(started.context("policy")?);
-            sources.description = source.clone();
-        }
-        let services = sources.policies.status().iter().filter(|service| service.in_force).count();
-        if services == 0 {
-            tracing::warn!("there is no policy: /v1/check has nothing to decide by");
-        }
-        sources.description += &format!(" ({services} in force)");
-        Ok(sources)
-    }
 }
 
 /// The store, and what it is called.

@@ -16,6 +16,7 @@ mod observed;
 mod openapi;
 mod otlp;
 mod refunds;
+mod renewed;
 mod rig;
 mod started;
 mod vectors;
