@@ -24,6 +24,7 @@ mod reread;
 mod settings;
 mod sources;
 mod start;
+mod store;
 mod tls;
 
 pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};

@@ -4,23 +4,19 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
-use ratekeeper::policy::{Policies, PolicyLimiter};
-use ratekeeper::{MemoryStore, RedisStore, Store};
+use anyhow::Context as _;
+use ratekeeper::policy::PolicyLimiter;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
 use super::reread::Rereading;
-use super::settings::{Config, Secret, Settings};
+use super::settings::{Config, Settings};
 use super::sources::Sources;
+use super::store::Opened;
 use super::tls::Certificates;
 use super::{admin, descriptors, health, logs};
-use crate::files::{self, AUTHORITIES_BYTES_MAX};
-
-/// What counters in this process are called.
-const MEMORY: &str = "memory";
 
 /// Serves until it is told to stop.
 ///
@@ -48,9 +44,9 @@ pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let sources = Arc::new(Sources::open(&config).await?);
-    let store = store(&config, &sources.policies)?;
-    let limiter = PolicyLimiter::on(Arc::clone(&store.0), sources.policies.clone());
-    let api = Arc::new(Api::new(limiter, store.0).context("the names of the API")?);
+    let store = Opened::new(&config.store, &sources.policies)?;
+    let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
+    let api = Arc::new(Api::new(limiter, store.store).context("the names of the API")?);
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
@@ -68,11 +64,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
     let rereading = Rereading::new(certificates, Arc::clone(&sources), Arc::clone(&api))?;
     tokio::spawn(rereading.follow(stop.clone()));
-    tokio::spawn(health::watch(api, stop.clone()));
+    tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, &sources.description, store.1);
+    let _ = introduce(&listener, &sources.description, store.description);
     let ended = async {
         if serve_all(vec![listener], &stop, connections_max, config.grace).await {
             tracing::info!("stopped; everything under way was finished");
@@ -89,43 +85,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
     }
     Ok(())
-}
-
-/// The store, and what it is called.
-fn store(config: &Config, policies: &Policies) -> anyhow::Result<(Arc<dyn Store>, &'static str)> {
-    let url = match &config.store {
-        Some(Secret(url)) => Some(url.clone()),
-        None => store_of_policies(policies)?,
-    };
-    let Some(url) = url.filter(|url| url != MEMORY) else {
-        return Ok((Arc::new(MemoryStore::new()), "memory, of this process alone"));
-    };
-    let mut builder = RedisStore::builder(&url);
-    if let Some(path) = &config.store_ca {
-        let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
-        builder = builder.certificate_authority(pem);
-    }
-    let store = builder.build()?;
-    Ok((Arc::new(store), "Redis"))
-}
-
-/// What the policies say of the store, if they agree.
-fn store_of_policies(policies: &Policies) -> anyhow::Result<Option<String>> {
-    let named = policies.status().into_iter().filter_map(|service| {
-        let policy = policies.policy(&service.service)?;
-        policy.store().map(|url| (service.service, url.as_str().to_owned()))
-    });
-    let mut found: Option<(String, String)> = None;
-    for (service, url) in named {
-        match &found {
-            Some((other, known)) if *known != url => {
-                bail!("store: the policies of {other} and {service} name different ones; expected --store")
-            }
-            Some(_) => {}
-            None => found = Some((service, url)),
-        }
-    }
-    Ok(found.map(|(_, url)| url))
 }
 
 /// Says what listens where, and what to try.

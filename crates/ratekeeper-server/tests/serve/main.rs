@@ -19,4 +19,5 @@ mod refunds;
 mod renewed;
 mod rig;
 mod started;
+mod stores;
 mod vectors;
