@@ -31,10 +31,10 @@ pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};
 pub use hot::HOT_KEYS_MAX;
 pub use http::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX,
-    Http, IDLE_DEFAULT,
+    Http, IDLE_DEFAULT, TOLD_BYTES_MAX,
 };
 pub use listener::{
-    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
+    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Stop, Stream, serve_all,
 };
 pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::binary::{Running, command};
 use crate::client::{Client, PATIENCE};
 use crate::rig::Setup;
+use crate::unread::{long_batch, narrow};
 
 const CALL: &str = r#"{"charges":[{"key":"k","quota":"1000000/s"}]}"#;
 
@@ -60,13 +61,8 @@ fn nobody_who_goes_when_told_loses_a_request() {
 #[test]
 fn an_answer_that_is_being_read_is_not_cut_by_draining() {
     let (rig, _) = Setup::default().in_memory();
-    let mut slow = rig.client();
-    // Its answer is longer than the buffers between the two.
-    let charges = vec![r#"{"key":"k","quota":"9/s"}"#; 64].join(",");
-    let checks = vec![format!("{{\"charges\":[{charges}]}}"); 1_000].join(",");
-    let body = format!("{{\"checks\":[{checks}]}}");
-    let head = format!("POST /v1/limit/batch HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
-    slow.send([head, body].concat().as_bytes());
+    let mut slow = narrow(rig.address);
+    slow.send(&long_batch());
     let mut other = rig.client();
     while !other.get("/metrics").text().contains("ratekeeper_requests_total{endpoint=\"/v1/limit/batch\"") {}
     rig.stop.drain(Duration::from_millis(200));

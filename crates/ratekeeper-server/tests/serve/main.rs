@@ -5,6 +5,7 @@
 mod binary;
 mod calls;
 mod client;
+mod crowded;
 mod docs;
 mod ending;
 mod fuzz;
@@ -20,4 +21,5 @@ mod renewed;
 mod rig;
 mod started;
 mod stores;
+mod unread;
 mod vectors;

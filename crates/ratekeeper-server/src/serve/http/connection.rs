@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
+use super::answer::AnswerBody;
 use super::watched::Watched;
 use super::{HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, head};
-use crate::serve::listener::Finishing;
+use crate::serve::listener::{Finishing, Place, Protocol as _, SPARE_WAIT};
 use crate::serve::otlp::{self, Parent};
 
 /// A connection, and whether something goes on on it.
 #[derive(Debug)]
 pub(super) struct Connection {
     http: Arc<Http>,
+    place: Place,
     begun: AtomicU64,
     done: AtomicU64,
     /// Whether some of an answer has not left yet.
@@ -35,9 +35,11 @@ impl Connection {
         http: Arc<Http>,
         stream: impl Read + Write + Unpin + Send + 'static,
         finishing: Finishing,
+        place: Place,
     ) {
         let connection = Arc::new(Self {
             http,
+            place,
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
             is_writing: AtomicBool::new(false),
@@ -66,13 +68,18 @@ impl Connection {
                     // First: what has arrived until now is seen, and may be a request.
                     over = &mut served => Ok(over),
                     () = connection.unless_under_way() => return,
-                    waited = connection.until_quiet(connection.http.idle, false) => Err(waited),
+                    waited = connection.until_quiet(connection.idle(), false) => Err(waited),
                 }
             }
         };
         // What goes wrong on a connection is its client's business: it is over either way.
         let metrics = &connection.http.api.metrics;
         match over {
+            Err(_) if place == Place::Spare => {
+                if !connection.is_writing.load(Ordering::Relaxed) {
+                    head::tell(served.into_parts().io, connection.http.refused()).await;
+                }
+            }
             Ok(over) => {
                 if let Some(status) = over.err().as_ref().and_then(head::refused_with) {
                     metrics.head_refused(status);
@@ -89,18 +96,18 @@ impl Connection {
     }
 
     #[inline]
-    async fn answer(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: http::Request<Incoming>) -> Response<AnswerBody> {
         let start = Instant::now();
         self.begun.fetch_add(1, Ordering::Relaxed);
         let tracer = self.http.tracer.as_deref();
         let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
-        let (endpoint, mut response) = self.http.call(request).await;
+        let (endpoint, mut response) = self.http.call(request, self.place).await;
         let (status, took) = (response.status().as_u16(), start.elapsed());
         self.http.api.metrics.answered(endpoint, status, took);
         if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
             tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
         }
-        if self.http.stop.is_stopping() {
+        if self.http.stop.is_stopping() || self.place == Place::Spare {
             // Who keeps a connection sees no load balancer: nothing else tells it to go elsewhere.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -110,6 +117,10 @@ impl Connection {
         // Only now: who is told to finish waits for what is under way.
         self.done.fetch_add(1, Ordering::Relaxed);
         response
+    }
+
+    fn idle(&self) -> Duration {
+        if self.place == Place::Spare { SPARE_WAIT } else { self.http.idle }
     }
 
     /// At once if no request is under way, and else never: a request that is makes an end
@@ -132,7 +143,7 @@ impl Connection {
             }
         };
         tokio::select! {
-            waited = self.until_quiet(self.http.idle, false) => waited,
+            waited = self.until_quiet(self.idle(), false) => waited,
             waited = told_to_leave => waited,
         }
     }
