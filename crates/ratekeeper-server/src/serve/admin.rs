@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use http::Version;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
 use subtle::ConstantTimeEq as _;
@@ -91,7 +92,8 @@ impl Admin {
             Admin::Local if is_local(request) => Ok(()),
             Admin::Local => Err(Problem::new(
                 403,
-                "without a token, operators are asked for on this machine only, and not by a page in a browser",
+                "without a token, operators are asked for on this machine only, and neither by a page in a browser \
+                 nor through a proxy",
             )),
         }
     }
@@ -102,18 +104,36 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Whether a request names this machine and was not sent by a page. A page of anybody
-/// can make a browser on this machine send requests; it then has an origin, or, if its
-/// name was made to resolve to this machine, that name.
+/// What proxies add to what they pass on.
+const PASSED_ON: [&str; 8] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-real-ip",
+];
+
+/// Whether a request names this machine, and neither a page has sent it nor a proxy passed
+/// it on.
+///
+/// A page of anybody can make a browser on this machine send requests; it then has an
+/// origin, or says that it comes from another site, or, if its name was made to resolve to
+/// this machine, has that name. A proxy on this machine may pass on what anybody sends, and
+/// names this machine: it adds fields, or, as nginx does unless told otherwise, none and
+/// speaks HTTP/1.0.
 fn is_local(request: &Parts) -> bool {
-    if request.headers.contains_key(ORIGIN) {
+    let headers = &request.headers;
+    let is_of_a_page = headers.contains_key(ORIGIN)
+        || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
+    let is_passed_on =
+        request.version < Version::HTTP_11 || PASSED_ON.iter().any(|name| headers.contains_key(*name));
+    if is_of_a_page || is_passed_on {
         return false;
     }
-    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
-    let Some(host) = host.or_else(|| request.uri.authority().map(http::uri::Authority::as_str)) else {
-        // HTTP/1.0 without a host is no browser.
-        return true;
-    };
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -179,7 +199,33 @@ mod tests {
         {
             assert_eq!(admitted(&Admin::Local, &[("host", host)]), Err(403), "{host}");
         }
-        assert_eq!(admitted(&Admin::Local, &[]), Ok(()));
+        assert_eq!(admitted(&Admin::Local, &[]), Err(403), "who names no machine");
         assert_eq!(admitted(&Admin::Off, &[("host", "localhost")]), Err(403));
+    }
+
+    #[test]
+    fn without_a_token_what_a_proxy_passes_on_stays_outside() {
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("forwarded", "for=203.0.113.9"),
+            ("via", "1.1 proxy"),
+            ("x-real-ip", "203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ];
+        for field in fields {
+            assert_eq!(admitted(&Admin::Local, &[("host", "127.0.0.1:8080"), field]), Err(403), "{field:?}");
+            let token = Admin::Token(Token::new("0123456789abcdef").unwrap());
+            let with_token = [("authorization", "Bearer 0123456789abcdef"), field];
+            assert_eq!(admitted(&token, &with_token), Ok(()), "a token is as good as before");
+        }
+        for site in ["none", "same-origin"] {
+            assert_eq!(admitted(&Admin::Local, &[("host", "localhost"), ("sec-fetch-site", site)]), Ok(()));
+        }
+        let (mut old, ()) =
+            http::Request::post("/v1/reset").header("host", "127.0.0.1:8080").body(()).unwrap().into_parts();
+        old.version = Version::HTTP_10;
+        assert_eq!(Admin::Local.admits(&old).map_err(|problem| problem.status), Err(403));
     }
 }

@@ -15,6 +15,7 @@ mod leaving;
 mod names;
 mod observed;
 mod openapi;
+mod operators;
 mod otlp;
 mod refunds;
 mod renewed;
