@@ -37,6 +37,6 @@ pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Stop, Stream, serve_all,
 };
 pub use otlp::{Collector, EXPORT_EVERY, SPANS_MAX};
+pub use reread::REREAD_EVERY;
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
 pub use start::run;
-pub use tls::CERTIFICATE_LOOK_EVERY;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context as _, bail};
 use http::Version;
@@ -11,6 +12,7 @@ use http::request::Parts;
 use subtle::ConstantTimeEq as _;
 
 use super::api::Problem;
+use super::reread::Reread;
 use crate::files;
 
 /// The variable that holds the token of operators.
@@ -34,7 +36,11 @@ pub enum Admin {
 }
 
 /// A secret that is never printed.
-pub struct Token(Box<[u8]>);
+pub struct Token {
+    secret: RwLock<Box<[u8]>>,
+    /// Where the next one will be.
+    file: Option<PathBuf>,
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +61,7 @@ impl Token {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             bail!("got a character that cannot stand in a header; expected printable ASCII without spaces");
         }
-        Ok(Self(text.as_bytes().into()))
+        Ok(Self { secret: RwLock::new(text.as_bytes().into()), file: None })
     }
 
     /// The token in a file.
@@ -64,16 +70,39 @@ impl Token {
     /// As [`Token::new`]; also if the file cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = files::text(path, TOKEN_FILE_BYTES_MAX)?;
-        Self::new(&text).with_context(|| format!("the token in {}", path.display()))
+        let token = Self::new(&text).with_context(|| format!("the token in {}", path.display()))?;
+        Ok(Self { file: Some(path.to_owned()), ..token })
     }
 
     /// In constant time: how much of a guess is right must not show.
     pub(super) fn is(&self, sent: &[u8]) -> bool {
-        sent.ct_eq(&self.0).into()
+        sent.ct_eq(&self.secret.read().unwrap_or_else(PoisonError::into_inner)).into()
+    }
+
+    /// Reads it again, if it is in a file. What cannot be used leaves the one before.
+    fn read_again(&self) -> anyhow::Result<Reread> {
+        let Some(file) = &self.file else { return Ok(Reread::None) };
+        let new = Self::read(file)?.secret.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if self.is(&new) {
+            return Ok(Reread::Same);
+        }
+        *self.secret.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(Reread::Renewed)
     }
 }
 
 impl Admin {
+    /// Reads the token again, if it is in a file.
+    ///
+    /// # Errors
+    /// If it cannot be used; then the one before stays.
+    pub(super) fn read_again(&self) -> anyhow::Result<Reread> {
+        match self {
+            Admin::Token(token) => token.read_again().context("admin-token-file"),
+            Admin::Off | Admin::Local => Ok(Reread::None),
+        }
+    }
+
     /// Lets a request in, or says why not.
     pub(super) fn admits(&self, request: &Parts) -> Result<(), Problem> {
         match self {
@@ -227,5 +256,24 @@ mod tests {
             http::Request::post("/v1/reset").header("host", "127.0.0.1:8080").body(()).unwrap().into_parts();
         old.version = Version::HTTP_10;
         assert_eq!(Admin::Local.admits(&old).map_err(|problem| problem.status), Err(403));
+    }
+
+    #[test]
+    fn a_token_in_a_file_can_be_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("0123456789abcdef");
+        let admin = Admin::Token(Token::read(&path).unwrap());
+        let with = |token: &str| admitted(&admin, &[("authorization", &format!("Bearer {token}"))]);
+        assert_eq!(admin.read_again().unwrap(), Reread::Same);
+        write("short");
+        let error = format!("{:#}", admin.read_again().unwrap_err());
+        assert!(error.starts_with("admin-token-file: ") && !error.contains("short"), "{error}");
+        assert_eq!(with("0123456789abcdef"), Ok(()), "the one before stays");
+        write("fedcba9876543210");
+        assert_eq!(admin.read_again().unwrap(), Reread::Renewed);
+        assert_eq!((with("fedcba9876543210"), with("0123456789abcdef")), (Ok(()), Err(401)));
+        assert_eq!(Admin::Local.read_again().unwrap(), Reread::None);
     }
 }

@@ -58,7 +58,7 @@ const TOO_MANY: &str = "too many connections";
 #[derive(Debug)]
 pub struct Http {
     api: Arc<Api>,
-    admin: Admin,
+    admin: Arc<Admin>,
     stop: Stop,
     idle: Duration,
     body_wait: Duration,
@@ -70,10 +70,10 @@ pub struct Http {
 impl Http {
     /// Serves `api`, what is for operators to those that `admin` admits.
     #[must_use]
-    pub fn new(api: Arc<Api>, admin: Admin, stop: Stop) -> Self {
+    pub fn new(api: Arc<Api>, admin: impl Into<Arc<Admin>>, stop: Stop) -> Self {
         Self {
             api,
-            admin,
+            admin: admin.into(),
             stop,
             idle: IDLE_DEFAULT,
             body_wait: BODY_WAIT_DEFAULT,

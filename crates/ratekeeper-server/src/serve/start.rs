@@ -16,7 +16,7 @@ use super::settings::{Config, Settings};
 use super::sources::Sources;
 use super::store::Opened;
 use super::tls::Certificates;
-use super::{admin, descriptors, health, logs};
+use super::{admin, descriptors, health, logs, reread};
 
 /// Serves until it is told to stop.
 ///
@@ -43,6 +43,7 @@ pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    let hangup = reread::hangup()?;
     let sources = Arc::new(Sources::open(&config).await?);
     let store = Opened::new(&config.store, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
@@ -52,7 +53,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let certificates = certificates.map(Arc::new);
     let tls = certificates.as_ref().map(Certificates::acceptor).transpose()?;
     let stop = Stop::default();
-    let http = Http::new(Arc::clone(&api), config.admin, stop.clone());
+    let admin = Arc::new(config.admin);
+    let http = Http::new(Arc::clone(&api), Arc::clone(&admin), stop.clone());
     let (http, exporting) = match config.otlp {
         Some(collector) => {
             let (http, exporting) = http.traced(collector);
@@ -62,8 +64,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     let connections_max = descriptors::for_connections(config.connections_max);
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
-    let rereading = Rereading::new(certificates, Arc::clone(&sources), Arc::clone(&api))?;
-    tokio::spawn(rereading.follow(stop.clone()));
+    let rereading = Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api) };
+    rereading.start(hangup, &stop);
     tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;

@@ -6,7 +6,7 @@ mod pair;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -17,9 +17,8 @@ use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
 use self::pair::Pair;
+use super::reread::Reread;
 
-/// How often certificates are read again.
-pub const CERTIFICATE_LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How long before its end a certificate that is still there is told of.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -29,14 +28,8 @@ pub(super) struct Certificates {
     key: PathBuf,
     shown: RwLock<Arc<CertifiedKey>>,
     expires: AtomicU64,
-    told: Mutex<Told>,
-}
-
-/// What was logged last: a line when something changes, not one every time.
-#[derive(Debug, Default)]
-struct Told {
-    life: Life,
-    failure: Option<String>,
+    /// What was logged last: a line when something changes, not one every time.
+    told: Mutex<Life>,
 }
 
 /// How long a certificate lasts.
@@ -46,15 +39,6 @@ enum Life {
     Long,
     Short,
     Over,
-}
-
-/// What became of reading certificates again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reread {
-    Same,
-    Renewed,
-    /// The old one stays.
-    Refused,
 }
 
 impl Certificates {
@@ -89,20 +73,12 @@ impl Certificates {
         self.expires.load(Ordering::Relaxed)
     }
 
-    /// Reads them again. What cannot be used is told of, and the old one stays.
-    pub(super) fn read_again(&self) -> Reread {
-        let read = Pair::read(&self.certificate, &self.key);
-        let failure = read.as_ref().err().map(|error| format!("{error:#}"));
-        let before = std::mem::replace(&mut self.told().failure, failure.clone());
-        let reread = match (read, failure) {
-            (Ok(pair), _) => self.show(pair),
-            (Err(_), failure) => {
-                if let Some(error) = failure.filter(|error| before.as_ref() != Some(error)) {
-                    tracing::warn!(error, "the certificate cannot be read again: the one before stays");
-                }
-                Reread::Refused
-            }
-        };
+    /// Reads them again.
+    ///
+    /// # Errors
+    /// If they cannot be used; then the ones before stay.
+    pub(super) fn read_again(&self) -> anyhow::Result<Reread> {
+        let reread = Pair::read(&self.certificate, &self.key).map(|pair| self.show(pair));
         self.tell_of_life(UnixTime::now());
         reread
     }
@@ -114,7 +90,6 @@ impl Certificates {
         }
         *shown = Arc::new(certified);
         self.expires.store(expires, Ordering::Relaxed);
-        tracing::info!(expires, "there is a new certificate");
         Reread::Renewed
     }
 
@@ -126,23 +101,20 @@ impl Certificates {
             left if left < ENDS_SOON.as_secs() => Life::Short,
             _ => Life::Long,
         };
-        if std::mem::replace(&mut self.told().life, life) == life {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *told, life) == life {
             return;
         }
         let certificate = self.certificate.display();
         match life {
             Life::Over => {
-                tracing::warn!(%certificate, expires, "the certificate has expired: clients refuse it")
+                tracing::warn!(%certificate, expires, "the certificate has expired: clients refuse it");
             }
             Life::Short => {
-                tracing::warn!(%certificate, expires, hours = left / 3_600, "the certificate expires soon")
+                tracing::warn!(%certificate, expires, hours = left / 3_600, "the certificate expires soon");
             }
             Life::Long => {}
         }
-    }
-
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pair_is_shown_and_a_wrong_one_is_told_of_once() {
+    fn a_new_pair_is_shown_and_its_end_is_told_of_once() {
         let (one, other) = (Server::start_tls(Flavour::Redis7), Server::start_tls(Flavour::Redis7));
         let folder = tempfile::tempdir().unwrap();
         let (pem, key) = ("server.pem", "server.key");
@@ -184,19 +156,13 @@ mod tests {
         let certificates = Certificates::read(folder.path().join(pem), folder.path().join(key)).unwrap();
         let shown = || certificates.shown.read().unwrap().cert[0].clone();
         let first = shown();
-        assert_eq!(told(|| assert_eq!(certificates.read_again(), Reread::Same)), "");
+        assert_eq!(certificates.read_again().unwrap(), Reread::Same);
         // Only half of it is there yet.
         renew(folder.path(), &other, &[pem]);
-        let logged = told(|| {
-            for _ in 0..3 {
-                assert_eq!(certificates.read_again(), Reread::Refused);
-            }
-        });
-        assert_eq!(logged.matches("WARN the certificate cannot be read again").count(), 1, "{logged}");
+        assert!(certificates.read_again().is_err());
         assert_eq!(shown(), first);
         renew(folder.path(), &other, &[key]);
-        let logged = told(|| assert_eq!(certificates.read_again(), Reread::Renewed));
-        assert!(logged.starts_with(" INFO there is a new certificate expires="), "{logged}");
+        assert_eq!(certificates.read_again().unwrap(), Reread::Renewed);
         assert_ne!(shown(), first);
         // They are made for 30 days.
         let days = |days: u64| {

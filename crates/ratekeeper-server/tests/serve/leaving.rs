@@ -1,7 +1,7 @@
 //! Before it ends: whoever keeps a connection is told to go elsewhere, and loses nothing.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::binary::{Running, command};
 use crate::client::{Client, PATIENCE};
@@ -64,7 +64,10 @@ fn an_answer_that_is_being_read_is_not_cut_by_draining() {
     let mut slow = narrow(rig.address);
     slow.send(&long_batch());
     let mut other = rig.client();
-    while !other.get("/metrics").text().contains("ratekeeper_requests_total{endpoint=\"/v1/limit/batch\"") {}
+    let start = Instant::now();
+    while !other.get("/metrics").text().contains("ratekeeper_requests_total{endpoint=\"/v1/limit/batch\"") {
+        assert!(start.elapsed() < PATIENCE, "it is not answered");
+    }
     rig.stop.drain(Duration::from_millis(200));
     assert!(other.is_over(), "who asks nothing goes first");
     let reply = slow.reply().expect("what was being sent is sent");

@@ -68,7 +68,7 @@ fn a_certificate_that_was_renewed_is_shown_without_a_restart() {
     server.signal("TERM");
     let (status, logged) = server.end();
     assert_eq!(status, Some(0), "{logged}");
-    assert!(logged.contains("there is a new certificate"), "{logged}");
+    assert!(logged.contains("renewed: from now on the new one counts what=\"certificate\""), "{logged}");
     assert!(
         logged.contains("told to read everything again policies=\"read\" certificate=\"renewed\""),
         "{logged}"
@@ -110,4 +110,25 @@ fn a_hangup_ends_nothing_and_has_policies_read_again() {
         logged.contains("told to read everything again policies=\"read\" certificate=\"none\""),
         "{logged}"
     );
+}
+
+#[test]
+fn a_token_that_was_changed_counts_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, "the-first-token-of-all").unwrap();
+    let arguments = ["--http", "127.0.0.1:0", "--admin-token-file", path.to_str().unwrap()];
+    let server = Running::start(&mut command(&arguments));
+    let asked = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        server.client().ask("GET", "/v1/hot-keys", &[("authorization", &bearer)], b"").status
+    };
+    assert_eq!((asked("the-first-token-of-all"), asked("the-second-token-of-all")), (200, 401));
+    fs::write(&path, "the-second-token-of-all").unwrap();
+    server.signal("HUP");
+    until("the new token counts", || asked("the-second-token-of-all") == 200);
+    assert_eq!(asked("the-first-token-of-all"), 401);
+    server.signal("TERM");
+    let (_, logged) = server.end();
+    assert!(logged.contains("token=\"renewed\"") && !logged.contains("-token-of-all"), "{logged}");
 }
