@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -32,6 +33,20 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command
         .mut_args(|arg| if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg })
         .mut_subcommands(without_empty_variables)
+}
+
+/// The variable that says what a command line is refused for, if nobody has typed it.
+pub(crate) fn variable_to_blame(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let flag = shown.split([' ', '=', '[']).next().filter(|flag| flag.starts_with("--"))?;
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if words.iter().any(|word| word.split('=').next() == Some(flag)) {
+        return None;
+    }
+    let command = Cli::command();
+    let mut arguments = command.find_subcommand(words.get(1)?)?.get_arguments();
+    let argument = arguments.find(|argument| argument.get_long() == flag.strip_prefix("--"))?;
+    argument.get_env().map(|variable| variable.to_string_lossy().into_owned())
 }
 
 #[derive(Debug, Subcommand)]

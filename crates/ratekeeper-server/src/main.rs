@@ -43,7 +43,11 @@ fn mistyped(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Here and below: if nobody reads it, the status still says it.
-    let _ = write!(anstream::stderr(), "{}", without_secrets(&error.render().ansi().to_string()));
+    let mut err = anstream::stderr();
+    let _ = write!(err, "{}", without_secrets(&error.render().ansi().to_string()));
+    if let Some(variable) = cli::variable_to_blame(error) {
+        let _ = writeln!(err, "\nhint: nobody typed that flag; the variable {variable} says it");
+    }
     ExitCode::from(2)
 }
 

@@ -20,19 +20,23 @@ pub mod metrics;
 mod openapi;
 mod otlp;
 mod outage;
+mod reread;
 mod settings;
+mod sources;
 mod start;
+mod store;
 mod tls;
 
 pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};
 pub use hot::HOT_KEYS_MAX;
 pub use http::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX,
-    Http, IDLE_DEFAULT,
+    Http, IDLE_DEFAULT, TOLD_BYTES_MAX,
 };
 pub use listener::{
-    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Protocol, Serving, Stop, Stream, serve_all,
+    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Stop, Stream, serve_all,
 };
 pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
+pub use reread::REREAD_EVERY;
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
 pub use start::run;

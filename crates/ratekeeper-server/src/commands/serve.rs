@@ -32,13 +32,33 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE|FOLDER|URL", env = "RATEKEEPER_POLICY", hide_env_values = true)]
     policy: Option<String>,
 
-    /// Where counters live [default: memory], such as redis://127.0.0.1:6379
+    /// Where counters live, such as redis://127.0.0.1:6379 [default: what the policy names, else memory]
     #[arg(long, value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
     store: Option<String>,
 
     /// Who signs the certificate of the store's server, in PEM
     #[arg(long, value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
     store_ca: Option<PathBuf>,
+
+    /// Milliseconds that the store has for an answer; then failure policies decide [default: 25]
+    #[arg(long, value_name = "MS", env = "RATEKEEPER_STORE_DEADLINE")]
+    store_deadline: Option<u64>,
+
+    /// What every key in the store begins with, to share it with others [default: nothing]
+    #[arg(long, value_name = "TEXT", env = "RATEKEEPER_STORE_PREFIX")]
+    store_prefix: Option<String>,
+
+    /// Connections to the store [default: 1]
+    #[arg(long, value_name = "N", env = "RATEKEEPER_STORE_CONNECTIONS")]
+    store_connections: Option<usize>,
+
+    /// Counters that are kept if they are in memory [default: 1000000]
+    #[arg(long, value_name = "N", env = "RATEKEEPER_MEMORY_KEYS")]
+    memory_keys: Option<usize>,
+
+    /// Ids and reservations that are kept if they are in memory [default: 100000]
+    #[arg(long, value_name = "N", env = "RATEKEEPER_MEMORY_IDS")]
+    memory_ids: Option<usize>,
 
     /// How many servers share the limits: each has that part of them while the store is away [default: 1]
     #[arg(long, value_name = "N", env = "RATEKEEPER_INSTANCES")]
@@ -62,7 +82,7 @@ pub(crate) struct ServeOptions {
     #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     no_admin: Option<bool>,
 
-    /// What is logged: error, warn, info, debug or trace, also by module [default: info]
+    /// What is logged: off, error, warn, info, debug or trace, also by module [default: info]
     #[arg(long, value_name = "LEVEL", env = "RATEKEEPER_LOG")]
     log: Option<String>,
 
@@ -107,6 +127,11 @@ pub(crate) fn run(options: ServeOptions, matches: &ArgMatches) -> anyhow::Result
         policy: options.policy.map(Secret),
         store: options.store.map(Secret),
         store_ca: options.store_ca,
+        store_deadline: options.store_deadline,
+        store_prefix: options.store_prefix,
+        store_connections: options.store_connections,
+        memory_keys: options.memory_keys,
+        memory_ids: options.memory_ids,
         instances: options.instances,
         tls_cert: options.tls_cert,
         tls_key: options.tls_key,

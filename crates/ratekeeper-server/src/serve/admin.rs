@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context as _, bail};
+use http::Version;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
 use subtle::ConstantTimeEq as _;
 
 use super::api::Problem;
+use super::reread::Reread;
 use crate::files;
 
 /// The variable that holds the token of operators.
@@ -33,7 +36,11 @@ pub enum Admin {
 }
 
 /// A secret that is never printed.
-pub struct Token(Box<[u8]>);
+pub struct Token {
+    secret: RwLock<Box<[u8]>>,
+    /// Where the next one will be.
+    file: Option<PathBuf>,
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +61,7 @@ impl Token {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             bail!("got a character that cannot stand in a header; expected printable ASCII without spaces");
         }
-        Ok(Self(text.as_bytes().into()))
+        Ok(Self { secret: RwLock::new(text.as_bytes().into()), file: None })
     }
 
     /// The token in a file.
@@ -63,16 +70,39 @@ impl Token {
     /// As [`Token::new`]; also if the file cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = files::text(path, TOKEN_FILE_BYTES_MAX)?;
-        Self::new(&text).with_context(|| format!("the token in {}", path.display()))
+        let token = Self::new(&text).with_context(|| format!("the token in {}", path.display()))?;
+        Ok(Self { file: Some(path.to_owned()), ..token })
     }
 
     /// In constant time: how much of a guess is right must not show.
     pub(super) fn is(&self, sent: &[u8]) -> bool {
-        sent.ct_eq(&self.0).into()
+        sent.ct_eq(&self.secret.read().unwrap_or_else(PoisonError::into_inner)).into()
+    }
+
+    /// Reads it again, if it is in a file. What cannot be used leaves the one before.
+    fn read_again(&self) -> anyhow::Result<Reread> {
+        let Some(file) = &self.file else { return Ok(Reread::None) };
+        let new = Self::read(file)?.secret.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if self.is(&new) {
+            return Ok(Reread::Same);
+        }
+        *self.secret.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(Reread::Renewed)
     }
 }
 
 impl Admin {
+    /// Reads the token again, if it is in a file.
+    ///
+    /// # Errors
+    /// If it cannot be used; then the one before stays.
+    pub(super) fn read_again(&self) -> anyhow::Result<Reread> {
+        match self {
+            Admin::Token(token) => token.read_again().context("admin-token-file"),
+            Admin::Off | Admin::Local => Ok(Reread::None),
+        }
+    }
+
     /// Lets a request in, or says why not.
     pub(super) fn admits(&self, request: &Parts) -> Result<(), Problem> {
         match self {
@@ -91,7 +121,8 @@ impl Admin {
             Admin::Local if is_local(request) => Ok(()),
             Admin::Local => Err(Problem::new(
                 403,
-                "without a token, operators are asked for on this machine only, and not by a page in a browser",
+                "without a token, operators are asked for on this machine only, and neither by a page in a browser \
+                 nor through a proxy",
             )),
         }
     }
@@ -102,18 +133,36 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Whether a request names this machine and was not sent by a page. A page of anybody
-/// can make a browser on this machine send requests; it then has an origin, or, if its
-/// name was made to resolve to this machine, that name.
+/// What proxies add to what they pass on.
+const PASSED_ON: [&str; 8] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-real-ip",
+];
+
+/// Whether a request names this machine, and neither a page has sent it nor a proxy passed
+/// it on.
+///
+/// A page of anybody can make a browser on this machine send requests; it then has an
+/// origin, or says that it comes from another site, or, if its name was made to resolve to
+/// this machine, has that name. A proxy on this machine may pass on what anybody sends, and
+/// names this machine: it adds fields, or, as nginx does unless told otherwise, none and
+/// speaks HTTP/1.0.
 fn is_local(request: &Parts) -> bool {
-    if request.headers.contains_key(ORIGIN) {
+    let headers = &request.headers;
+    let is_of_a_page = headers.contains_key(ORIGIN)
+        || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
+    let is_passed_on =
+        request.version < Version::HTTP_11 || PASSED_ON.iter().any(|name| headers.contains_key(*name));
+    if is_of_a_page || is_passed_on {
         return false;
     }
-    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
-    let Some(host) = host.or_else(|| request.uri.authority().map(http::uri::Authority::as_str)) else {
-        // HTTP/1.0 without a host is no browser.
-        return true;
-    };
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -179,7 +228,52 @@ mod tests {
         {
             assert_eq!(admitted(&Admin::Local, &[("host", host)]), Err(403), "{host}");
         }
-        assert_eq!(admitted(&Admin::Local, &[]), Ok(()));
+        assert_eq!(admitted(&Admin::Local, &[]), Err(403), "who names no machine");
         assert_eq!(admitted(&Admin::Off, &[("host", "localhost")]), Err(403));
+    }
+
+    #[test]
+    fn without_a_token_what_a_proxy_passes_on_stays_outside() {
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("forwarded", "for=203.0.113.9"),
+            ("via", "1.1 proxy"),
+            ("x-real-ip", "203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ];
+        for field in fields {
+            assert_eq!(admitted(&Admin::Local, &[("host", "127.0.0.1:8080"), field]), Err(403), "{field:?}");
+            let token = Admin::Token(Token::new("0123456789abcdef").unwrap());
+            let with_token = [("authorization", "Bearer 0123456789abcdef"), field];
+            assert_eq!(admitted(&token, &with_token), Ok(()), "a token is as good as before");
+        }
+        for site in ["none", "same-origin"] {
+            assert_eq!(admitted(&Admin::Local, &[("host", "localhost"), ("sec-fetch-site", site)]), Ok(()));
+        }
+        let (mut old, ()) =
+            http::Request::post("/v1/reset").header("host", "127.0.0.1:8080").body(()).unwrap().into_parts();
+        old.version = Version::HTTP_10;
+        assert_eq!(Admin::Local.admits(&old).map_err(|problem| problem.status), Err(403));
+    }
+
+    #[test]
+    fn a_token_in_a_file_can_be_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("0123456789abcdef");
+        let admin = Admin::Token(Token::read(&path).unwrap());
+        let with = |token: &str| admitted(&admin, &[("authorization", &format!("Bearer {token}"))]);
+        assert_eq!(admin.read_again().unwrap(), Reread::Same);
+        write("short");
+        let error = format!("{:#}", admin.read_again().unwrap_err());
+        assert!(error.starts_with("admin-token-file: ") && !error.contains("short"), "{error}");
+        assert_eq!(with("0123456789abcdef"), Ok(()), "the one before stays");
+        write("fedcba9876543210");
+        assert_eq!(admin.read_again().unwrap(), Reread::Renewed);
+        assert_eq!((with("fedcba9876543210"), with("0123456789abcdef")), (Ok(()), Err(401)));
+        assert_eq!(Admin::Local.read_again().unwrap(), Reread::None);
     }
 }

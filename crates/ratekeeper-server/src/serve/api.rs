@@ -260,9 +260,17 @@ impl Api {
                 Some(_) => self.reset_charges(&call).await?,
                 None => self.reset_request(&call).await?,
             };
-            Ok(Answer::json(&json!({ "forgotten": forgotten })))
+            Ok(forgotten)
         };
-        answered(reset.await)
+        // What an operator did is on record; whose counters they were is nobody's business.
+        let reset: Result<usize, Problem> = reset.await;
+        match &reset {
+            Ok(forgotten) => tracing::info!(forgotten, "an operator had counters forgotten"),
+            Err(problem) => {
+                tracing::info!(status = problem.status, "an operator could not have counters forgotten");
+            }
+        }
+        answered(reset.map(|forgotten| Answer::json(&json!({ "forgotten": forgotten }))))
     }
 
     /// A decision as an answer: 200, 429 or 503, with the fields that tell of limits.

@@ -1,13 +1,16 @@
 //! Whether requests should come here, and why not.
 
+mod slow;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratekeeper::policy::{ServiceStatus, SourceStatus};
 use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota, StoreError};
 use serde_json::{Value as Json, json};
 
+use self::slow::Slow;
 use super::api::Api;
 use super::listener::Stop;
 use super::outage;
@@ -16,6 +19,8 @@ use super::outage;
 const NAMED_MAX: usize = 100;
 /// How often the store is asked when nobody else asks it, so that the log tells of it.
 const WATCH_EVERY: Duration = Duration::from_secs(10);
+/// The same for the first time: by then it should be connected.
+const WATCH_FIRST: Duration = Duration::from_secs(1);
 /// What the store is asked to charge: there is always room, so it is always written,
 /// and soon nothing is left of it.
 const PROBE_QUOTA: &str = "1000000000/s fixed_window";
@@ -40,10 +45,16 @@ impl StoreWatch {
     }
 }
 
-/// Asks the store now and then, until the server finishes.
-pub(super) async fn watch(api: Arc<Api>, stop: Stop) {
-    while tokio::time::timeout(WATCH_EVERY, stop.finishing().wait()).await.is_err() {
-        let _ = ask_the_store(&api).await;
+/// Asks the store now and then, until the server finishes; it has `deadline` to answer.
+pub(super) async fn watch(api: Arc<Api>, stop: Stop, deadline: Option<Duration>) {
+    let (mut slow, mut wait) = (Slow::default(), WATCH_FIRST);
+    while tokio::time::timeout(wait, stop.finishing().wait()).await.is_err() {
+        let begun = Instant::now();
+        let answer = ask_the_store(&api).await;
+        if let Some(deadline) = deadline {
+            slow.note(deadline, begun.elapsed(), answer.err().map(|error| error.kind()));
+        }
+        wait = WATCH_EVERY;
     }
 }
 

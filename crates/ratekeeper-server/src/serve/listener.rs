@@ -4,6 +4,7 @@
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
 mod exhaustion;
+mod stop;
 
 use std::fmt;
 use std::future::Future;
@@ -13,18 +14,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::exhaustion::Exhaustion;
+pub use self::stop::{Finishing, Stop};
 
 /// Connections that are served at once, unless told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
+/// Places beyond the bound, for whoever asks how the server is: a server that has too much
+/// to do must not look dead, or it is killed and its connections go to the next one.
+const SPARE_PLACES: usize = 8;
 /// Connections that the system keeps waiting to be accepted.
 const BACKLOG: u32 = 1_024;
 /// How long a client has for its part of a TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long a connection in a spare place has for each thing that it has to do.
+pub(super) const SPARE_WAIT: Duration = Duration::from_secs(1);
 /// How long to wait before accepting again when the system has nothing to give.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(50);
 
@@ -47,7 +54,32 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Serves a connection until it is over; when it is time to finish, no later than
     /// after what is under way.
-    fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing) -> Serving;
+    fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing, place: Place) -> Serving;
+}
+
+/// What a connection is served for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Everything.
+    Ordinary,
+    /// There are too many: only how the server is, once and soon. Others are told that
+    /// there are too many.
+    Spare,
+}
+
+/// How many connections there can be.
+#[derive(Debug)]
+struct Places {
+    ordinary: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+}
+
+impl Places {
+    fn take(&self) -> Option<(Place, OwnedSemaphorePermit)> {
+        let take = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        let ordinary = take(&self.ordinary).map(|permit| (Place::Ordinary, permit));
+        ordinary.or_else(|| take(&self.spare).map(|permit| (Place::Spare, permit)))
+    }
 }
 
 /// A connection.
@@ -114,7 +146,7 @@ impl Listener {
         self.tls.is_some()
     }
 
-    async fn accept(&self, places: &Arc<Semaphore>, stop: &Stop, exhaustion: &mut Exhaustion) {
+    async fn accept(&self, places: &Places, stop: &Stop, exhaustion: &mut Exhaustion) {
         let (stream, _) = match self.socket.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -124,7 +156,7 @@ impl Listener {
             }
         };
         exhaustion.may_be_over();
-        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        let Some(place) = places.take() else {
             let words = self.protocol.refused();
             if self.tls.is_none() {
                 // What does not fit into the socket's buffer now is not waited for.
@@ -144,22 +176,28 @@ async fn serve(
     tls: Option<TlsAcceptor>,
     stream: TcpStream,
     finishing: Finishing,
-    _place: OwnedSemaphorePermit,
+    (place, _permit): (Place, OwnedSemaphorePermit),
 ) {
     protocol.opened();
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
-        Some(tls) => handshake(&tls, stream, finishing.clone()).await,
+        Some(tls) => handshake(&tls, stream, finishing.clone(), place).await,
     };
     if let Some(stream) = stream {
-        Arc::clone(&protocol).serve(stream, finishing).await;
+        Arc::clone(&protocol).serve(stream, finishing, place).await;
     }
     protocol.closed();
 }
 
 /// The encrypted connection. Nothing is under way on one that is not there yet, so
 /// whoever finishes does not wait for it.
-async fn handshake(tls: &TlsAcceptor, stream: TcpStream, finishing: Finishing) -> Option<Stream> {
+async fn handshake(
+    tls: &TlsAcceptor,
+    stream: TcpStream,
+    finishing: Finishing,
+    place: Place,
+) -> Option<Stream> {
+    let wait = if place == Place::Spare { SPARE_WAIT } else { HANDSHAKE_WAIT };
     tokio::select! {
         done = tls.accept(stream) => match done {
             Ok(stream) => Some(Stream::Tls(Box::new(stream))),
@@ -168,7 +206,7 @@ async fn handshake(tls: &TlsAcceptor, stream: TcpStream, finishing: Finishing) -
                 None
             }
         },
-        () = tokio::time::sleep(HANDSHAKE_WAIT) => None,
+        () = tokio::time::sleep(wait) => None,
         () = finishing.wait() => None,
     }
 }
@@ -179,63 +217,6 @@ impl fmt::Debug for Listener {
             .field("protocol", &self.protocol.name())
             .field("address", &self.address)
             .finish()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Serving,
-    /// Everything is served as before, but `/readyz` says to go elsewhere.
-    Draining,
-    /// What is under way is finished, nothing else begins.
-    Finishing,
-}
-
-/// How a server is told to stop; clones tell the same server.
-#[derive(Clone, Debug)]
-pub struct Stop(watch::Sender<Stage>);
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self(watch::Sender::new(Stage::Serving))
-    }
-}
-
-impl Stop {
-    /// Lets everybody know that the server will stop; it serves as before.
-    pub fn drain(&self) {
-        self.reach(Stage::Draining);
-    }
-
-    /// Stops accepting connections and lets those there are finish.
-    pub fn finish(&self) {
-        self.reach(Stage::Finishing);
-    }
-
-    fn reach(&self, stage: Stage) {
-        self.0.send_if_modified(|now| std::mem::replace(now, stage.max(*now)) < stage);
-    }
-
-    /// Whether it was told to.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        *self.0.borrow() > Stage::Serving
-    }
-
-    pub(super) fn finishing(&self) -> Finishing {
-        Finishing(self.0.subscribe())
-    }
-}
-
-/// When it is time to finish.
-#[derive(Clone, Debug)]
-pub struct Finishing(watch::Receiver<Stage>);
-
-impl Finishing {
-    /// Waits for it.
-    pub async fn wait(mut self) {
-        // If nobody can tell any more, everything is over too.
-        let _ = self.0.wait_for(|stage| *stage == Stage::Finishing).await;
     }
 }
 
@@ -250,7 +231,10 @@ pub async fn serve_all(
     connections_max: usize,
     grace: Duration,
 ) -> bool {
-    let places = Arc::new(Semaphore::new(connections_max));
+    let places = Arc::new(Places {
+        ordinary: Arc::new(Semaphore::new(connections_max)),
+        spare: Arc::new(Semaphore::new(SPARE_PLACES)),
+    });
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
@@ -273,5 +257,9 @@ pub async fn serve_all(
         let _ = task.await;
     }
     let all = u32::try_from(connections_max).unwrap_or(u32::MAX);
-    tokio::time::timeout(grace, places.acquire_many(all)).await.is_ok()
+    let all_over = async {
+        let _ = places.ordinary.acquire_many(all).await;
+        let _ = places.spare.acquire_many(SPARE_PLACES as u32).await;
+    };
+    tokio::time::timeout(grace, all_over).await.is_ok()
 }

@@ -122,6 +122,8 @@ pub(crate) struct Metrics {
     outages_denied: AtomicU64,
     connections: AtomicU64,
     connections_refused: AtomicU64,
+    /// 0 if there is none.
+    certificate_expires: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -181,6 +183,11 @@ impl Metrics {
 
     pub(crate) fn connection_refused(&self) {
         self.connections_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When the certificate ends, in seconds since 1970.
+    pub(crate) fn certificate_expires(&self, seconds: u64) {
+        self.certificate_expires.store(seconds, Ordering::Relaxed);
     }
 }
 

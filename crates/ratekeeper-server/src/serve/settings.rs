@@ -1,6 +1,7 @@
 //! What a server is told: by flags, by the environment, by a file, in this order.
 
 mod operators;
+mod store;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 pub use self::operators::{Said, Source};
+pub(super) use self::store::StoreConfig;
 use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
 use super::otlp::Collector;
@@ -44,6 +46,16 @@ pub struct Settings {
     pub store: Option<Secret>,
     /// Who signs the certificate of the store's server.
     pub store_ca: Option<PathBuf>,
+    /// How long the store has for an answer, in milliseconds.
+    pub store_deadline: Option<u64>,
+    /// What the store's keys begin with.
+    pub store_prefix: Option<String>,
+    /// Connections to the store.
+    pub store_connections: Option<usize>,
+    /// Counters that are kept in memory.
+    pub memory_keys: Option<usize>,
+    /// Idempotency ids and reservations that are kept in memory.
+    pub memory_ids: Option<usize>,
     /// How many servers share the limits.
     pub instances: Option<u32>,
     /// The certificate, with its chain.
@@ -86,8 +98,7 @@ impl std::fmt::Debug for Secret {
 pub struct Config {
     pub(super) http: SocketAddr,
     pub(super) policy: Option<Secret>,
-    pub(super) store: Option<Secret>,
-    pub(super) store_ca: Option<PathBuf>,
+    pub(super) store: StoreConfig,
     pub(super) instances: NonZeroU32,
     pub(super) tls: Option<(PathBuf, PathBuf)>,
     pub(super) admin: Admin,
@@ -117,7 +128,7 @@ impl Settings {
         let text = files::text(path, SETTINGS_BYTES_MAX)?;
         toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            anyhow::anyhow!("{shown}:{line}: {}", error.message())
+            anyhow::anyhow!("{shown}:{line}: {}", in_words(error.message()))
         })
     }
 
@@ -131,6 +142,11 @@ impl Settings {
             policy: self.policy.or(file.policy),
             store: self.store.or(file.store),
             store_ca: self.store_ca.or(file.store_ca),
+            store_deadline: self.store_deadline.or(file.store_deadline),
+            store_prefix: self.store_prefix.or(file.store_prefix),
+            store_connections: self.store_connections.or(file.store_connections),
+            memory_keys: self.memory_keys.or(file.memory_keys),
+            memory_ids: self.memory_ids.or(file.memory_ids),
             instances: self.instances.or(file.instances),
             tls_cert: self.tls_cert.or(file.tls_cert),
             tls_key: self.tls_key.or(file.tls_key),
@@ -151,6 +167,7 @@ impl Settings {
     /// # Errors
     /// The first setting that cannot be used, and what would be right.
     pub fn check(self, token: Option<&str>) -> anyhow::Result<Config> {
+        let store = StoreConfig::of(&self)?;
         for (setting, what) in
             [(&self.grpc, "grpc: Envoy's rate limit service"), (&self.resp, "resp: the Redis protocol")]
         {
@@ -180,8 +197,7 @@ impl Settings {
         Ok(Config {
             http,
             policy: self.policy,
-            store: self.store,
-            store_ca: self.store_ca,
+            store,
             instances: instances.context("instances: got 0; expected at least 1")?,
             tls,
             admin,
@@ -198,6 +214,14 @@ impl Settings {
             otlp: self.otlp.map(|Secret(url)| Collector::at(&url)).transpose()?,
         })
     }
+}
+
+/// What is wrong with a number, without the names that programs have for numbers.
+fn in_words(message: &str) -> String {
+    let names = ["usize", "u64", "u32"];
+    names.iter().fold(message.to_owned(), |message, name| {
+        message.replace(&format!("expected {name}"), "expected a whole number that is not negative")
+    })
 }
 
 fn bounded(setting: &str, value: usize, max: usize) -> anyhow::Result<usize> {
@@ -265,6 +289,8 @@ mod tests {
         assert!(error.contains("ratekeeper.toml:3: unknown field `htpp`"), "{error}");
         let error = read("threads = \"many\"\n").unwrap_err().to_string();
         assert!(error.contains("ratekeeper.toml:1: ") && error.contains("invalid type"), "{error}");
+        let error = read("threads = -1\n").unwrap_err().to_string();
+        assert!(error.contains("expected a whole number that is not negative"), "{error}");
         let error = read(&"#".repeat(70_000)).unwrap_err().to_string();
         assert!(error.contains("at most 65536 bytes"), "{error}");
     }

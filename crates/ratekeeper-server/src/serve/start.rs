@@ -4,24 +4,19 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
-use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
-use ratekeeper::policy::source::mongodb::{MongoSource, MongoWatch};
-use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
-use ratekeeper::{MemoryStore, RedisStore, Store};
+use anyhow::Context as _;
+use ratekeeper::policy::PolicyLimiter;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
-use super::settings::{Config, Secret, Settings};
-use super::{admin, descriptors, health, logs, tls};
-use crate::files::{self, AUTHORITIES_BYTES_MAX};
-
-/// What is in force until somebody says otherwise.
-const STARTER: &str = include_str!("starter.toml");
-/// What counters in this process are called.
-const MEMORY: &str = "memory";
+use super::reread::Rereading;
+use super::settings::{Config, Settings};
+use super::sources::Sources;
+use super::store::Opened;
+use super::tls::Certificates;
+use super::{admin, descriptors, health, logs, reread};
 
 /// Serves until it is told to stop.
 ///
@@ -48,13 +43,18 @@ pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
-    let sources = Sources::open(&config).await?;
-    let store = store(&config, &sources.policies)?;
-    let limiter = PolicyLimiter::on(Arc::clone(&store.0), sources.policies.clone());
-    let api = Arc::new(Api::new(limiter, store.0).context("the names of the API")?);
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+    let hangup = reread::hangup()?;
+    let sources = Arc::new(Sources::open(&config).await?);
+    let store = Opened::new(&config.store, &sources.policies)?;
+    let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
+    let api = Arc::new(Api::new(limiter, store.store).context("the names of the API")?);
+    let certificates =
+        config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
+    let certificates = certificates.map(Arc::new);
+    let tls = certificates.as_ref().map(Certificates::acceptor).transpose()?;
     let stop = Stop::default();
-    let http = Http::new(Arc::clone(&api), config.admin, stop.clone());
+    let admin = Arc::new(config.admin);
+    let http = Http::new(Arc::clone(&api), Arc::clone(&admin), stop.clone());
     let (http, exporting) = match config.otlp {
         Some(collector) => {
             let (http, exporting) = http.traced(collector);
@@ -64,11 +64,13 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     let connections_max = descriptors::for_connections(config.connections_max);
     let listener = Listener::bind(config.http, tls, Arc::new(http))?;
-    tokio::spawn(health::watch(api, stop.clone()));
+    let rereading = Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api) };
+    rereading.start(hangup, &stop);
+    tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, &sources.description, store.1);
+    let _ = introduce(&listener, &sources.description, store.description);
     let ended = async {
         if serve_all(vec![listener], &stop, connections_max, config.grace).await {
             tracing::info!("stopped; everything under way was finished");
@@ -83,82 +85,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = ended => {}
         () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
     }
-    drop(sources);
     Ok(())
-}
-
-/// Where policies come from, for as long as they are wanted.
-struct Sources {
-    policies: Policies,
-    description: String,
-    _file: Option<FileWatch>,
-    _mongo: Option<MongoWatch>,
-}
-
-impl Sources {
-    async fn open(config: &Config) -> anyhow::Result<Self> {
-        let policies = Policies::builder().instances(config.instances).build()?;
-        let mut sources = Self { policies, description: String::new(), _file: None, _mongo: None };
-        let Some(Secret(source)) = &config.policy else {
-            let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());
-            sources.policies.install("starter policy", spec, None)?;
-            sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
-            return Ok(sources);
-        };
-        if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
-            let source = MongoSource::builder(source).build().context("policy")?;
-            sources._mongo = Some(source.start(&sources.policies).await.context("policy")?);
-            sources.description = "from MongoDB".to_owned();
-        } else {
-            let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
-            let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
-            sources._file = Some(started.context("policy")?);
-            sources.description = source.clone();
-        }
-        let services = sources.policies.status().iter().filter(|service| service.in_force).count();
-        if services == 0 {
-            tracing::warn!("there is no policy: /v1/check has nothing to decide by");
-        }
-        sources.description += &format!(" ({services} in force)");
-        Ok(sources)
-    }
-}
-
-/// The store, and what it is called.
-fn store(config: &Config, policies: &Policies) -> anyhow::Result<(Arc<dyn Store>, &'static str)> {
-    let url = match &config.store {
-        Some(Secret(url)) => Some(url.clone()),
-        None => store_of_policies(policies)?,
-    };
-    let Some(url) = url.filter(|url| url != MEMORY) else {
-        return Ok((Arc::new(MemoryStore::new()), "memory, of this process alone"));
-    };
-    let mut builder = RedisStore::builder(&url);
-    if let Some(path) = &config.store_ca {
-        let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
-        builder = builder.certificate_authority(pem);
-    }
-    let store = builder.build()?;
-    Ok((Arc::new(store), "Redis"))
-}
-
-/// What the policies say of the store, if they agree.
-fn store_of_policies(policies: &Policies) -> anyhow::Result<Option<String>> {
-    let named = policies.status().into_iter().filter_map(|service| {
-        let policy = policies.policy(&service.service)?;
-        policy.store().map(|url| (service.service, url.as_str().to_owned()))
-    });
-    let mut found: Option<(String, String)> = None;
-    for (service, url) in named {
-        match &found {
-            Some((other, known)) if *known != url => {
-                bail!("store: the policies of {other} and {service} name different ones; expected --store")
-            }
-            Some(_) => {}
-            None => found = Some((service, url)),
-        }
-    }
-    Ok(found.map(|(_, url)| url))
 }
 
 /// Says what listens where, and what to try.
@@ -203,7 +130,7 @@ fn told_to_stop(stop: &Stop, drain: std::time::Duration) -> anyhow::Result<impl 
         let mut told = async || tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} };
         told().await;
         tracing::info!(drain_seconds = drain.as_secs(), "told to stop");
-        stop.drain();
+        stop.drain(drain);
         let again = async {
             told().await;
         };

@@ -187,7 +187,7 @@ fn a_server_that_stops_says_so_first_and_finishes_what_is_under_way() {
     let (mut rig, _) = Setup::policy(POLICY).in_memory();
     let (mut client, mut under_way) = (rig.client(), rig.client());
     assert_eq!(ready(&mut client).0, 200);
-    rig.stop.drain();
+    rig.stop.drain(PATIENCE);
     let (status, told) = ready(&mut client);
     assert_eq!((status, &told["stopping"]), (503, &json!(true)));
     assert_eq!(rig.client().post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#).status, 200);

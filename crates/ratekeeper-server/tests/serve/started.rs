@@ -144,9 +144,13 @@ fn what_is_wrong_is_said_once_and_with_a_hint() {
 fn what_an_operator_does_is_on_record_without_a_key() {
     let server = Running::start(&mut command(&["--http", INSIDE]));
     let call = r#"{"charges":[{"key":"a-key-of-somebody","quota":"1/min"}]}"#;
+    assert_eq!(server.client().post("/v1/limit", call).status, 200);
     assert_eq!(server.client().post("/v1/reset", call).status, 200);
+    assert_eq!(server.client().post("/v1/reset", "{\"charges\":[]}").status, 422);
     let logged = stopped(server);
-    assert!(logged.contains("an operator had counters forgotten status=200"), "{logged}");
+    assert!(logged.contains("an operator had counters forgotten forgotten=1\n"), "{logged}");
+    assert!(logged.contains("an operator could not have counters forgotten status=422"), "{logged}");
+    assert_eq!(logged.matches("had counters forgotten").count(), 1, "{logged}");
     assert!(!logged.contains("a-key-of-somebody"), "{logged}");
 }
 

@@ -42,8 +42,8 @@ use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, valid
 
 /// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
-/// Idempotency ids and reservations a store remembers at once, each with its
-/// decision: about 70 MiB when full.
+/// Idempotency ids and reservations a store remembers at once unless told otherwise,
+/// each with its decision: about 70 MiB when full.
 pub const MAX_IDS: usize = 100_000;
 
 /// Enough that threads seldom meet and a table that grows stays small.
@@ -114,19 +114,25 @@ impl MemoryStore {
     /// the counters of one check may not fit the shard they share.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
-        Self::build(max_keys, StoreClock::System(SystemClock::new()))
+        Self::with_bounds(max_keys, MAX_IDS)
+    }
+
+    /// The same, which remembers up to `max_ids` idempotency ids and reservations.
+    #[must_use]
+    pub fn with_bounds(max_keys: usize, max_ids: usize) -> Self {
+        Self::build(max_keys, max_ids, StoreClock::System(SystemClock::new()))
     }
 
     /// A store of up to `max_keys` counters that takes its time from `clock`.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
-        Self::build(max_keys, StoreClock::Given(clock))
+        Self::build(max_keys, MAX_IDS, StoreClock::Given(clock))
     }
 
-    fn build(max_keys: usize, clock: StoreClock) -> Self {
+    fn build(max_keys: usize, max_ids: usize, clock: StoreClock) -> Self {
         let per_shard = max_keys.div_ceil(SHARDS).max(1);
         let shard = |_| Padded(Lock::new(Shard::new(per_shard)));
-        let ledger = |_| Lock::new(Ledger::with_max(MAX_IDS / LEDGERS));
+        let ledger = |_| Lock::new(Ledger::with_max(max_ids.div_ceil(LEDGERS)));
         let fingerprinter = Fingerprinter::random();
         Self {
             clock,

@@ -84,7 +84,8 @@ fn latency(durations: &[Duration]) -> Finding {
         durations.len()
     );
     let deadline = format!("the deadline is {} ms unless told otherwise", DEADLINE_DEFAULT.as_millis());
-    let fix = "a server in the same zone; look at its SLOWLOG, at its load and at the network";
+    let fix = "a server in the same zone, or a longer deadline (`serve --store-deadline MS`); look at its SLOWLOG, \
+               at its load and at the network";
     if median > DEADLINE_DEFAULT {
         return Finding::error("latency", format!("{found}; {deadline}, so most checks would miss it"))
             .fix(fix);

@@ -1,5 +1,5 @@
-//! The body of a call, within bounds of size and time, and all of them within a bound
-//! of memory.
+//! The body of a call, within bounds of size and time, and all of them within the room
+//! that calls have.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,42 +8,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::room::{Room, Taken};
 use crate::serve::api::Problem;
 
 /// Bytes of a body that are as good as part of its connection: they are not counted, so
 /// that short calls are served whatever others send.
 const UNCOUNTED: usize = 4 << 10;
 
-/// Room for the bodies of all connections that did not come in one piece with their head.
-#[derive(Debug)]
-pub(super) struct Room {
-    free: Semaphore,
-    bytes: usize,
-}
-
 /// A body, and the room it takes for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Body<'r> {
+pub(super) struct Body {
     pub(super) bytes: Bytes,
-    _taken: Option<SemaphorePermit<'r>>,
+    _taken: Taken,
 }
 
 impl Room {
-    pub(super) fn of(bytes: usize) -> Self {
-        let bytes = bytes.min(Semaphore::MAX_PERMITS);
-        Self { free: Semaphore::new(bytes), bytes }
-    }
-
     /// Reads a body of at most `max` bytes. One that came with its head is neither waited
     /// for nor copied.
-    pub(super) async fn read(
-        &self,
-        mut body: Incoming,
-        max: usize,
-        wait: Duration,
-    ) -> Result<Body<'_>, Problem> {
+    pub(super) async fn read(&self, mut body: Incoming, max: usize, wait: Duration) -> Result<Body, Problem> {
         let announced = body.size_hint();
         if announced.lower() > max as u64 {
             return Err(too_long(max));
@@ -51,14 +34,14 @@ impl Room {
         let at_once = poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await;
         let first = match at_once {
             Poll::Ready(Some(frame)) => data(frame)?,
-            Poll::Ready(None) => return Ok(Body { bytes: Bytes::new(), _taken: None }),
+            Poll::Ready(None) => return Ok(Body { bytes: Bytes::new(), _taken: Taken::default() }),
             Poll::Pending => Bytes::new(),
         };
         if first.len() > max {
             return Err(too_long(max));
         }
         if body.is_end_stream() {
-            return Ok(Body { bytes: first, _taken: None });
+            return Ok(Body { bytes: first, _taken: Taken::default() });
         }
         // No more comes than was announced, so no more room is taken.
         let max =
@@ -67,8 +50,13 @@ impl Room {
         rest.unwrap_or_else(|_| Err(Problem::new(408, format!("the body did not come within {wait:?}"))))
     }
 
-    async fn rest(&self, mut body: Incoming, first: &[u8], max: usize) -> Result<Body<'_>, Problem> {
-        let mut all = Growing { room: self, bytes: Vec::with_capacity(UNCOUNTED.min(max)), taken: None, max };
+    async fn rest(&self, mut body: Incoming, first: &[u8], max: usize) -> Result<Body, Problem> {
+        let mut all = Growing {
+            room: self,
+            bytes: Vec::with_capacity(UNCOUNTED.min(max)),
+            taken: Taken::default(),
+            max,
+        };
         all.add(first)?;
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             all.add(&data(frame)?)?;
@@ -81,7 +69,7 @@ impl Room {
 struct Growing<'r> {
     room: &'r Room,
     bytes: Vec<u8>,
-    taken: Option<SemaphorePermit<'r>>,
+    taken: Taken,
     max: usize,
 }
 
@@ -93,25 +81,20 @@ impl Growing<'_> {
         }
         if length > capacity {
             let grown = length.max(2 * capacity).min(self.max);
-            self.take(grown - capacity)?;
+            // The first ones were not counted.
+            if !self.room.resize(&mut self.taken, grown - UNCOUNTED.min(self.max)) {
+                return Err(full(self.room.bytes));
+            }
             self.bytes.reserve_exact(grown - self.bytes.len());
         }
         self.bytes.extend_from_slice(more);
         Ok(())
     }
+}
 
-    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let taken = u32::try_from(bytes).ok().and_then(|bytes| self.room.free.try_acquire_many(bytes).ok());
-        let taken = taken.ok_or_else(|| {
-            let all = self.room.bytes;
-            Problem::new(503, format!("the bodies of all calls under way have {all} bytes; send it again"))
-        })?;
-        match &mut self.taken {
-            Some(before) => before.merge(taken),
-            none => *none = Some(taken),
-        }
-        Ok(())
-    }
+/// What is said when there is no room, before anything was decided.
+pub(super) fn full(all: usize) -> Problem {
+    Problem::new(503, format!("the long calls and answers under way have {all} bytes; send it again"))
 }
 
 fn data(frame: Result<Frame<Bytes>, hyper::Error>) -> Result<Bytes, Problem> {

@@ -20,9 +20,8 @@ pub(super) fn refused_with(error: &hyper::Error) -> Option<u16> {
     }
 }
 
-/// Tells a client that its head did not come in time. What does not fit into the socket's
-/// buffer now is not waited for: whoever takes no answers gets none.
-pub(super) async fn tell_late(mut stream: impl Write + Unpin, wait: Duration) {
+/// Tells a client that its head did not come in time.
+pub(super) async fn tell_late(stream: impl Write + Unpin, wait: Duration) {
     let Answer { content_type, body, .. } =
         Problem::new(408, format!("the head of a request did not come within {wait:?}")).into();
     let mut answer = format!(
@@ -32,8 +31,14 @@ pub(super) async fn tell_late(mut stream: impl Write + Unpin, wait: Duration) {
     )
     .into_bytes();
     answer.extend_from_slice(&body);
+    tell(stream, &answer).await;
+}
+
+/// Says something that nobody has asked for. What does not fit into the socket's buffer now
+/// is not waited for: whoever takes no answers gets none.
+pub(super) async fn tell(mut stream: impl Write + Unpin, answer: &[u8]) {
     poll_fn(|context| {
-        if Pin::new(&mut stream).poll_write(context, &answer).is_ready() {
+        if Pin::new(&mut stream).poll_write(context, answer).is_ready() {
             let _ = Pin::new(&mut stream).poll_flush(context);
             let _ = Pin::new(&mut stream).poll_shutdown(context);
         }

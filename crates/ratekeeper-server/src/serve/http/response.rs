@@ -3,12 +3,34 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::Full;
 
+use super::answer::AnswerBody;
+use super::room::{Room, Taken};
 use crate::serve::api::{Answer, Problem};
 
-pub(super) fn response(answer: Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+/// An answer that is short.
+pub(super) fn response(mut answer: Answer) -> Response<AnswerBody> {
+    let body = AnswerBody::short(std::mem::take(&mut answer.body));
+    with_body(answer, body)
+}
+
+/// An answer that may be long, and has taken room for that.
+pub(super) fn response_in(room: &Room, taken: Taken, mut answer: Answer) -> Response<AnswerBody> {
+    match room.body_of(&mut answer, taken) {
+        Ok(body) => with_body(answer, body),
+        Err(problem) => no_room(problem),
+    }
+}
+
+/// There is none for a call, or for its answer.
+pub(super) fn no_room(problem: Problem) -> Response<AnswerBody> {
+    let mut response = response(problem.into());
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+fn with_body(answer: Answer, body: AnswerBody) -> Response<AnswerBody> {
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers: &mut HeaderMap = response.headers_mut();
     headers.reserve(answer.fields.len() + 1);
@@ -23,28 +45,23 @@ pub(super) fn response(answer: Answer) -> Response<Full<Bytes>> {
 }
 
 /// The answer to a body that was not read.
-pub(super) fn unread(problem: Problem) -> Response<Full<Bytes>> {
-    let is_full = problem.status == 503;
-    let mut response = closing(response(problem.into()));
-    if is_full {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response
+pub(super) fn unread(problem: Problem) -> Response<AnswerBody> {
+    closing(if problem.status == 503 { no_room(problem) } else { response(problem.into()) })
 }
 
 /// What is left of the body is not read: the connection is over.
-fn closing(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+fn closing(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-pub(super) fn challenged(problem: Problem) -> Response<Full<Bytes>> {
+pub(super) fn challenged(problem: Problem) -> Response<AnswerBody> {
     let is_challenge = problem.status == 401;
     let response = closing(response(problem.into()));
     if is_challenge { challenge(response) } else { response }
 }
 
-pub(super) fn challenge(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+pub(super) fn challenge(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }

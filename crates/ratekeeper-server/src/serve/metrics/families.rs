@@ -73,6 +73,7 @@ pub(crate) fn families(api: &Api, is_ready: bool) -> Vec<Family> {
     families.extend(decisions(api));
     families.extend(store(api));
     families.extend(policies(api));
+    families.push(certificate(api));
     let mut build = Family::new("ratekeeper_build_info", Kind::Gauge, "The version that runs");
     build.add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     families.push(build);
@@ -124,6 +125,19 @@ fn calls(api: &Api) -> Vec<Family> {
             read(&metrics.connections_refused),
         ),
     ]
+}
+
+/// Without TLS, no value: 0 would be a certificate that ended in 1970.
+fn certificate(api: &Api) -> Family {
+    let mut family = Family::new(
+        "ratekeeper_tls_certificate_expires_timestamp_seconds",
+        Kind::Gauge,
+        "When the certificate of the listeners ends, in seconds since 1970",
+    );
+    if let expires @ 1.. = read(&api.metrics.certificate_expires) {
+        family.add(&[], expires);
+    }
+    family
 }
 
 fn decisions(api: &Api) -> Vec<Family> {

@@ -1,0 +1,100 @@
+//! Where counters are, and how long is waited for them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use ratekeeper::store::redis::{CONNECTIONS_MAX, DEADLINE_DEFAULT};
+use ratekeeper::{MAX_IDS, MAX_KEYS_DEFAULT};
+
+use super::{Secret, Settings};
+
+/// The longest deadline of the store, in milliseconds.
+const DEADLINE_MS_MAX: u64 = 60_000;
+/// The longest prefix of the store's keys, in bytes.
+const PREFIX_BYTES_MAX: usize = 128;
+/// Counters, and ids, that memory can be told to keep: each store has a few hundred parts,
+/// and with fewer some would have no room for what one check needs.
+const KEPT_MIN: usize = 1_000;
+const KEPT_MAX: usize = 100_000_000;
+
+/// What a server does about its store.
+#[derive(Debug)]
+pub(in crate::serve) struct StoreConfig {
+    /// Or what the policies name.
+    pub(in crate::serve) url: Option<Secret>,
+    pub(in crate::serve) ca: Option<PathBuf>,
+    pub(in crate::serve) deadline: Duration,
+    pub(in crate::serve) prefix: String,
+    pub(in crate::serve) connections: usize,
+    pub(in crate::serve) memory_keys: usize,
+    pub(in crate::serve) memory_ids: usize,
+}
+
+impl StoreConfig {
+    pub(super) fn of(settings: &Settings) -> anyhow::Result<Self> {
+        let prefix = settings.store_prefix.clone().unwrap_or_default();
+        if prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+            bail!(
+                "store-prefix: got {prefix:?}; expected at most {PREFIX_BYTES_MAX} printable ASCII characters \
+                 without spaces"
+            );
+        }
+        let deadline = match settings.store_deadline {
+            None => DEADLINE_DEFAULT,
+            Some(millis @ 1..=DEADLINE_MS_MAX) => Duration::from_millis(millis),
+            Some(millis) => {
+                bail!("store-deadline: got {millis}; expected 1 to {DEADLINE_MS_MAX} milliseconds")
+            }
+        };
+        Ok(Self {
+            url: settings.store.clone(),
+            ca: settings.store_ca.clone(),
+            deadline,
+            prefix,
+            connections: super::bounded(
+                "store-connections",
+                settings.store_connections.unwrap_or(1),
+                CONNECTIONS_MAX,
+            )?,
+            memory_keys: kept("memory-keys", settings.memory_keys.unwrap_or(MAX_KEYS_DEFAULT))?,
+            memory_ids: kept("memory-ids", settings.memory_ids.unwrap_or(MAX_IDS))?,
+        })
+    }
+}
+
+fn kept(setting: &str, value: usize) -> anyhow::Result<usize> {
+    if !(KEPT_MIN..=KEPT_MAX).contains(&value) {
+        bail!("{setting}: got {value}; expected {KEPT_MIN} to {KEPT_MAX}");
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_store_is_named_with_what_would_be_right() {
+        let all = Settings::default;
+        let cases: [(Settings, &str); 7] = [
+            (Settings { store_deadline: Some(0), ..all() }, "store-deadline: got 0; expected 1 to 60000"),
+            (Settings { store_deadline: Some(60_001), ..all() }, "store-deadline: got 60001"),
+            (Settings { store_prefix: Some("a b".into()), ..all() }, "store-prefix: got \"a b\"; expected"),
+            (Settings { store_prefix: Some("x".repeat(129)), ..all() }, "store-prefix: got "),
+            (
+                Settings { store_connections: Some(65), ..all() },
+                "store-connections: got 65; expected 1 to 64",
+            ),
+            (Settings { memory_keys: Some(999), ..all() }, "memory-keys: got 999; expected 1000 to"),
+            (Settings { memory_ids: Some(0), ..all() }, "memory-ids: got 0; expected 1000 to"),
+        ];
+        for (settings, start) in cases {
+            let error = StoreConfig::of(&settings).unwrap_err().to_string();
+            assert!(error.starts_with(start), "{error}");
+        }
+        let said = Settings { store_deadline: Some(80), store_prefix: Some("live:".into()), ..all() };
+        let config = StoreConfig::of(&said).unwrap();
+        assert_eq!((config.deadline.as_millis(), config.prefix.as_str()), (80, "live:"));
+    }
+}

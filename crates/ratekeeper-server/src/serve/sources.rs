@@ -1,0 +1,65 @@
+//! Where policies come from.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
+use ratekeeper::policy::source::mongodb::{MongoSource, MongoWatch};
+use ratekeeper::policy::{Format, Policies, PolicySpec};
+
+use super::settings::{Config, Secret};
+
+/// What is in force until somebody says otherwise.
+const STARTER: &str = include_str!("starter.toml");
+
+/// Where policies come from, for as long as they are wanted.
+#[derive(Debug)]
+pub(super) struct Sources {
+    pub(super) policies: Policies,
+    pub(super) description: String,
+    file: Option<FileWatch>,
+    mongo: Option<MongoWatch>,
+}
+
+impl Sources {
+    pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
+        let policies = Policies::builder().instances(config.instances).build()?;
+        let mut sources = Self { policies, description: String::new(), file: None, mongo: None };
+        let Some(Secret(source)) = &config.policy else {
+            let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());
+            sources.policies.install("starter policy", spec, None)?;
+            sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
+            return Ok(sources);
+        };
+        if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
+            let source = MongoSource::builder(source).build().context("policy")?;
+            sources.mongo = Some(source.start(&sources.policies).await.context("policy")?);
+            sources.description = "from MongoDB".to_owned();
+        } else {
+            let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
+            let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
+            sources.file = Some(started.context("policy")?);
+            sources.description = source.clone();
+        }
+        let services = sources.policies.status().iter().filter(|service| service.in_force).count();
+        if services == 0 {
+            tracing::warn!("there is no policy: /v1/check has nothing to decide by");
+        }
+        sources.description += &format!(" ({services} in force)");
+        Ok(sources)
+    }
+
+    /// Reads all there is now, without waiting until somebody notices a change.
+    ///
+    /// # Errors
+    /// If some of it cannot be read or is wrong; what was in force stays in force.
+    pub(super) async fn read_again(self: &Arc<Self>) -> anyhow::Result<()> {
+        let sources = Arc::clone(self);
+        tokio::task::spawn_blocking(move || sources.file.as_ref().map_or(Ok(()), FileWatch::refresh))
+            .await??;
+        if let Some(mongo) = &self.mongo {
+            mongo.refresh().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Before it ends: whoever keeps a connection is told to go elsewhere, and loses nothing.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::binary::{Running, command};
+use crate::client::{Client, PATIENCE};
+use crate::rig::Setup;
+use crate::unread::{long_batch, narrow};
+
+const CALL: &str = r#"{"charges":[{"key":"k","quota":"1000000/s"}]}"#;
+
+#[test]
+fn a_server_that_drains_tells_those_who_keep_connections() {
+    let (rig, _) = Setup::default().in_memory();
+    let (mut busy, mut silent) = (rig.client(), rig.client());
+    assert_eq!(busy.post("/v1/limit", CALL).header("connection"), None);
+    assert_eq!(silent.post("/v1/limit", CALL).status, 200);
+    rig.stop.drain(PATIENCE / 6);
+    let last = busy.post("/v1/limit", CALL);
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(busy.is_over());
+    // Who asks nothing would never hear of it.
+    assert!(silent.is_over());
+    let late = rig.client().post("/v1/limit", CALL);
+    assert_eq!((late.status, late.header("connection")), (200, Some("close")), "it is still served");
+}
+
+/// Asks again and again on one connection, until it is told to go elsewhere.
+fn leaves_without_a_loss(mut client: Client) -> bool {
+    loop {
+        let head = format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", CALL.len());
+        client.send([head.as_bytes(), CALL.as_bytes()].concat().as_slice());
+        let Some(reply) = client.reply() else { return false };
+        assert_eq!(reply.status, 200);
+        if reply.header("connection") == Some("close") {
+            return true;
+        }
+    }
+}
+
+#[test]
+fn nobody_who_goes_when_told_loses_a_request() {
+    let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--drain-seconds", "10"]));
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = server.client();
+            assert_eq!(client.get("/healthz").status, 200);
+            thread::spawn(move || leaves_without_a_loss(client))
+        })
+        .collect();
+    server.signal("TERM");
+    for client in clients {
+        assert!(client.join().unwrap(), "a request was lost");
+    }
+    // A second signal: the rest of the drain is nobody's any more.
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn an_answer_that_is_being_read_is_not_cut_by_draining() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut slow = narrow(rig.address);
+    slow.send(&long_batch());
+    let mut other = rig.client();
+    let start = Instant::now();
+    while !other.get("/metrics").text().contains("ratekeeper_requests_total{endpoint=\"/v1/limit/batch\"") {
+        assert!(start.elapsed() < PATIENCE, "it is not answered");
+    }
+    rig.stop.drain(Duration::from_millis(200));
+    assert!(other.is_over(), "who asks nothing goes first");
+    let reply = slow.reply().expect("what was being sent is sent");
+    assert_eq!(reply.json()["decisions"].as_array().unwrap().len(), 1_000);
+}

@@ -1,0 +1,98 @@
+//! Settings of the store: they reach it, and what is wrong with them is said in words.
+
+use std::time::Instant;
+
+use ratekeeper_testkit::servers::{Flavour, Server};
+use serde_json::json;
+
+use crate::binary::{Running, command, refused};
+use crate::client::PATIENCE;
+
+const HTTP: [&str; 2] = ["--http", "127.0.0.1:0"];
+
+#[test]
+fn servers_with_different_prefixes_share_a_store_and_nothing_in_it() {
+    let store = Server::start(Flavour::Redis7);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ratekeeper.toml");
+    // Long enough for any machine.
+    std::fs::write(&file, "store_prefix = \"file:\"\nstore_deadline = 20000\nstore_connections = 2\n")
+        .unwrap();
+    let serve = |more: &[&str]| {
+        let mut command = command(&HTTP);
+        command.args(["--config", file.to_str().unwrap(), "--store", &store.url()]).args(more);
+        Running::start(&mut command)
+    };
+    let (live, other) = (serve(&["--store-prefix", "live:"]), serve(&[]));
+    let call = json!({ "charges": [{ "key": "k", "quota": "1/d" }], "on_outage": "deny" });
+    for server in [&live, &other] {
+        let start = Instant::now();
+        while server.client().get("/readyz").status != 200 {
+            assert!(start.elapsed() < PATIENCE, "the store is not there");
+        }
+        assert_eq!(server.client().call("/v1/limit", &call).status, 200);
+        assert_eq!(server.client().call("/v1/limit", &call).status, 429);
+    }
+    let keys = store.cli(&["--scan"]);
+    for prefix in ["live:rk:c:/limit/", "file:rk:c:/limit/"] {
+        assert_eq!(keys.lines().filter(|key| key.starts_with(prefix)).count(), 1, "{prefix}: {keys}");
+    }
+}
+
+#[test]
+fn a_store_has_as_long_as_it_is_given() {
+    let store = Server::start(Flavour::Redis7);
+    let serve = |deadline: &str| {
+        let mut command = command(&HTTP);
+        command.env("RATEKEEPER_STORE", store.url()).env("RATEKEEPER_STORE_DEADLINE", deadline);
+        Running::start(&mut command)
+    };
+    let call = json!({ "charges": [{ "key": "k", "quota": "1000/d" }] });
+    let (patient, hasty) = (serve("20000"), serve("1"));
+    let start = Instant::now();
+    while patient.client().get("/readyz").status != 200 {
+        assert!(start.elapsed() < PATIENCE, "the store is not there");
+    }
+    // It answers nobody for half a second, and then everybody.
+    let _ = store.cli(&["CLIENT", "PAUSE", "500", "ALL"]);
+    let origin = |server: &Running| server.client().call("/v1/limit", &call).json()["origin"].clone();
+    assert_eq!(origin(&hasty), "outage");
+    assert_eq!(origin(&patient), "store");
+}
+
+#[test]
+fn memory_keeps_as_many_ids_as_it_is_told_to() {
+    let mut command = command(&HTTP);
+    let server = Running::start(command.args(["--memory-ids", "1000", "--memory-keys", "5000"]));
+    let checks = |from: usize| -> Vec<_> {
+        let call =
+            |id| json!({ "id": format!("id-{id}"), "charges": [{ "key": "k", "quota": "1000000/d" }] });
+        (from..from + 1_000).map(call).collect()
+    };
+    let without_store = |from: usize| {
+        let told = server.client().call("/v1/limit/batch", &json!({ "checks": checks(from) })).json();
+        let decisions = told["decisions"].as_array().unwrap().clone();
+        decisions.iter().filter(|decision| decision["origin"] != "store").count()
+    };
+    // Ids are spread over parts of the store, some of which are full a little before others.
+    assert!(without_store(0) < 400);
+    assert!(without_store(1_000) > 600, "there are twice as many now");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ratekeeper.toml");
+    std::fs::write(&file, "store_deadline = -1\n").unwrap();
+    let error = refused(command(&HTTP).args(["--config", file.to_str().unwrap()]));
+    assert!(error.contains("ratekeeper.toml:1: ") && !error.contains("u64"), "{error}");
+    let error = refused(command(&HTTP).env("RATEKEEPER_STORE", "postgres://ann:s3cret@host/db"));
+    assert!(error.contains("store: got a URL of \"postgres\"; expected memory, redis://"), "{error}");
+    assert!(!error.contains("s3cret"), "{error}");
+    let error = refused(command(&HTTP).env("RATEKEEPER_STORE_DEADLINE", "soon"));
+    assert!(error.contains("RATEKEEPER_STORE_DEADLINE"), "{error}");
+    let error = refused(command(&HTTP).args(["--store-deadline", "soon"]));
+    assert!(error.contains("--store-deadline") && !error.contains("RATEKEEPER_"), "{error}");
+    let error = refused(command(&HTTP).args(["--store-prefix", "a b"]));
+    assert!(error.contains("store-prefix: got \"a b\"; expected"), "{error}");
+}
