@@ -230,12 +230,7 @@ pub(crate) fn refund_units(asked: Option<i64>) -> PyResult<u32> {
 }
 
 pub(crate) fn settled_word(settled: Settled) -> &'static str {
-    match settled {
-        Settled::Done => "done",
-        Settled::Already => "already",
-        Settled::Lapsed => "lapsed",
-        Settled::Unknown => "unknown",
-    }
+    settled.as_str()
 }
 
 fn bytes_of(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
