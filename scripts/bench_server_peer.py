@@ -2,8 +2,7 @@
 """Builds the peer of `make bench-server`: throttlecrab-server, as crates.io has it.
 
 It goes into `target/peers`, optimised as our own server is. What is there already is left as
-it is. Its build needs `protoc`, and `make bench-server` needs `wrk`: Debian's packages
-`protobuf-compiler` and `wrk`.
+it is. Its build needs `protoc`: Debian's package `protobuf-compiler`.
 """
 
 import os
@@ -26,8 +25,6 @@ def installed_version() -> str:
 def main() -> None:
     """Builds it, unless that was done."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    if shutil.which("wrk") is None:
-        install_packages("wrk", "wrk")
     if installed_version() == VERSION:
         print(f"throttlecrab-server {VERSION} as built before", flush=True)
         return

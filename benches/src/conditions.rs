@@ -29,7 +29,7 @@ impl Conditions {
         };
         line("date", &said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
         line("CPU", &format!("{}, {} core(s) to use", cpu_model(), self.cores));
-        line("system", &said_by("uname", &["-sr"]));
+        line("system", &system());
         line("transparent huge pages", &file("/sys/kernel/mm/transparent_hugepage/enabled"));
         line("load average before and after", &format!("{}; {}", self.load_before, load_average()));
         line("compiler", &said_by("rustc", &["--version"]));
@@ -46,6 +46,13 @@ impl Conditions {
 /// The machine's load over the last 1, 5 and 15 minutes: who else was at work.
 fn load_average() -> String {
     file("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// The kernel and the first two numbers of its version: the rest names the machine.
+fn system() -> String {
+    let release = said_by("uname", &["-r"]);
+    let numbers: Vec<&str> = release.splitn(3, '.').take(2).collect();
+    format!("{} {}", said_by("uname", &["-s"]), numbers.join("."))
 }
 
 fn commit() -> String {

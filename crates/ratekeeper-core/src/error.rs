@@ -80,17 +80,30 @@ impl fmt::Display for Field {
 }
 
 /// How much of a wrong input an error repeats.
-const SHOWN_CHARS_MAX: usize = 80;
+pub const SHOWN_CHARS_MAX: usize = 80;
+
+/// A text as it can be shown and logged, whoever wrote it: on one line, with characters that
+/// would not be seen or would move others escaped, and cut after `chars_max` characters.
+#[must_use]
+pub fn printable(text: &str, chars_max: usize) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(chars_max) {
+        match character {
+            // Nothing but what is readable anyway.
+            '"' | '\'' | '\\' => shown.push(character),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    if text.chars().nth(chars_max).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
 
 impl InvalidInput {
     /// An error about `field`; `got` is escaped and shortened.
     pub fn new(field: Field, got: impl fmt::Display, expected: impl Into<String>) -> Self {
-        let got = got.to_string();
-        let mut shown: String = got.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
-        if got.chars().nth(SHOWN_CHARS_MAX).is_some() {
-            shown.push_str("...");
-        }
-        Self { field, got: shown, expected: expected.into() }
+        Self { field, got: printable(&got.to_string(), SHOWN_CHARS_MAX), expected: expected.into() }
     }
 
     /// An error for a number outside `min..=max`.
@@ -109,5 +122,12 @@ mod tests {
         let error = InvalidInput::new(Field::Key, "\n".repeat(1_000_000), "less");
         assert!(error.to_string().len() < 300, "{error}");
         assert!(error.to_string().starts_with(r"key: got \n\n"));
+    }
+
+    #[test]
+    fn what_can_be_read_is_shown_as_it_is() {
+        assert_eq!(printable("a \"b\" 'c' \\d caf\u{e9}", 80), "a \"b\" 'c' \\d caf\u{e9}");
+        assert_eq!(printable("\0\r\u{202e}\u{feff}", 80), r"\0\r\u{202e}\u{feff}");
+        assert_eq!((printable("abc", 3).as_str(), printable("abcd", 3).as_str()), ("abc", "abc..."));
     }
 }

@@ -108,6 +108,19 @@ pub enum Settled {
     Unknown,
 }
 
+impl Settled {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Settled::Done => "done",
+            Settled::Already => "already",
+            Settled::Lapsed => "lapsed",
+            Settled::Unknown => "unknown",
+        }
+    }
+}
+
 /// One charge of a reservation.
 #[derive(Clone, Debug)]
 pub struct Held<C> {

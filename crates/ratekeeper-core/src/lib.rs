@@ -55,7 +55,7 @@ pub use algorithm::{Receipt, State, Status};
 pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
 pub use check::{CHARGES_MAX, COST_BEYOND, Charge, Charges, Check, Emergency, Enforcement, Level};
 pub use decision::{Decision, Origin, Outcome, Verdict};
-pub use error::{Field, InvalidInput};
+pub use error::{Field, InvalidInput, SHOWN_CHARS_MAX, printable};
 pub use judge::{AsCase, Case, judge, judge_one};
 pub use key::{Key, SUBJECT_BYTES_MAX};
 pub use ledger::{Begin, HELD_MAX, Held, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_MAX, Reservation, Settled};

@@ -1,41 +1,14 @@
 //! Telling allocates the values that are told, and nothing else. A binary of its
-//! own, because it counts what the whole process allocates.
+//! own, because it has an allocator of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ratekeeper_core::{Charge, Charges, Decision, Key, Model, Name, Quota, Timestamp};
 use ratekeeper_http::{Body, Denial, HttpOptions, Tally};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: passes everything on to the system's allocator.
-#[allow(unsafe_code, reason = "a global allocator cannot be written without")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use ratekeeper_testkit::allocations::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn allocations_of(run: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    run();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
-}
 
 fn denied() -> Decision {
     let quotas: Vec<Quota> = ["2/s", "1/min", "1000/h", "9/d"].map(|text| text.parse().unwrap()).to_vec();
@@ -50,19 +23,18 @@ fn denied() -> Decision {
     model.check(&charges.check().unwrap(), now)
 }
 
-// One test, so that no other thread of the harness allocates meanwhile.
 #[test]
 fn only_values_are_allocated() {
     let (decision, options) = (denied(), HttpOptions::default());
     let denial = Denial::of(&decision, &options).expect("four tiers, one of them full");
-    assert_eq!(allocations_of(|| drop(Tally::of(&decision))), 0, "a tally");
-    let fields = allocations_of(|| assert_eq!(Tally::of(&decision).fields(&options).count(), 2));
+    assert_eq!(allocations::of(|| drop(Tally::of(&decision))), 0, "a tally");
+    let fields = allocations::of(|| assert_eq!(Tally::of(&decision).fields(&options).count(), 2));
     assert_eq!(fields, 2, "two values");
-    assert_eq!(allocations_of(|| assert_eq!(denial.fields().count(), 3)), 1, "one value that is not fixed");
-    assert_eq!(allocations_of(|| assert!(denial.body().len() > 200)), 1, "the body");
+    assert_eq!(allocations::of(|| assert_eq!(denial.fields().count(), 3)), 1, "one value that is not fixed");
+    assert_eq!(allocations::of(|| assert!(denial.body().len() > 200)), 1, "the body");
     let value = denial.body().into_owned();
     assert_eq!(value.capacity(), value.len(), "nothing to spare");
     let short = options.body(Body::Detail);
     let denial = Denial::of(&decision, &short).expect("as before");
-    assert_eq!(allocations_of(|| assert!(!denial.body().is_empty())), 0, "a body that is fixed");
+    assert_eq!(allocations::of(|| assert!(!denial.body().is_empty())), 0, "a body that is fixed");
 }

@@ -148,7 +148,7 @@ pub(crate) fn choice<T: Copy>(argument: &str, word: &str, choices: &[(&str, T)])
 }
 
 pub(crate) fn mode(word: &str) -> PyResult<Mode> {
-    choice("mode", word, &[("on", Mode::On), ("monitor", Mode::Monitor), ("off", Mode::Off)])
+    choice("mode", word, &Mode::NAMES)
 }
 
 pub(crate) fn emergency(word: &str) -> PyResult<Emergency> {
@@ -157,8 +157,7 @@ pub(crate) fn emergency(word: &str) -> PyResult<Emergency> {
 }
 
 pub(crate) fn on_outage(word: &str) -> PyResult<OnOutage> {
-    let choices = [("allow", OnOutage::Allow), ("deny", OnOutage::Deny), ("local", OnOutage::Local)];
-    choice("on_outage", word, &choices)
+    choice("on_outage", word, &OnOutage::NAMES)
 }
 
 /// An amount: the bounds above are the library's.

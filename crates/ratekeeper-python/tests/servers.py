@@ -6,15 +6,18 @@ in `target/servers` of the repository. One that is missing is a failure, never s
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,6 +25,9 @@ T = TypeVar("T")
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 FOLDER = pathlib.Path(os.environ.get("RATEKEEPER_SERVERS") or REPOSITORY / "target" / "servers")
 START_DEADLINE = 20.0
+# Below the ports that the kernel gives to connections. A client that keeps trying a dead server in
+# that range would one day be given its port, and the server could not come back.
+PORTS = range(20_000, 32_000)
 # Ports that were free may be taken when a server gets there.
 PORT_TRIES = 5
 # It reads on when this process has ended, however it did, and ends the server as well.
@@ -39,12 +45,32 @@ def wait_for(condition: Callable[[], T], deadline: float = 20.0) -> T:
         time.sleep(0.01)
 
 
+def bound() -> socket.socket:
+    """A socket at a port of the loopback that nobody else has; it does not listen."""
+    while True:
+        found = socket.socket()
+        try:
+            found.bind(("127.0.0.1", random.choice(PORTS)))
+        except OSError as error:
+            found.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return found
+
+
 def free_port() -> int:
     """A port of the loopback that nobody has just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+    with bound() as found:
         port: int = found.getsockname()[1]
         return port
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[int]:
+    """A port that is kept from everybody, so that nobody answers there."""
+    with bound() as found:
+        yield found.getsockname()[1]
 
 
 def executable(name: str) -> pathlib.Path:

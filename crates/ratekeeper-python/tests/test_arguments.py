@@ -29,7 +29,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Rule("r", {"rps": 0}), "limit: got 0"),
     (lambda: Rule("r", {"rps": -1}), "limit: got 0"),
     (lambda: Rule("r", "1/s", mode="loud"), 'mode: got "loud"; expected "on" or "monitor"'),  # type: ignore[arg-type]
-    (lambda: Rule("r", "1/s", on_outage="x"), 'on_outage: got "x"; expected "allow" or "deny" or "local"'),  # type: ignore[arg-type]
+    (lambda: Rule("r", "1/s", on_outage="x"), 'on_outage: got "x"; expected "allow" or "local" or "deny"'),  # type: ignore[arg-type]
     (lambda: Rule("r", "1/s", everyone=True, key=str), "expected one of the two"),
     (lambda: Limiter(None, [Rule("r", "1/s"), Rule("r", "2/s")]), "rule `r`: name: got a second quota named r"),
     (lambda: Limiter(None, Rule("r", "1/s"), instances=0), "instances: got 0; expected a whole number of at least 1"),

@@ -183,8 +183,7 @@ def test_an_interrupt_ends_a_wait(redis_backend: Backend, where: str) -> None:
     assert process.returncode in (130, -signal.SIGINT) and time.monotonic() - start < 10
 
 
-def test_an_interrupt_ends_a_call_to_a_server_that_does_not_answer(redis_backend: Backend) -> None:
-    assert redis_backend.server is not None
+def test_an_interrupt_ends_a_call_to_a_server_that_does_not_answer(own_server: RedisServer) -> None:
     text = PRELUDE + HEARS_INTERRUPTS + """
 store = Store.redis(url, deadline=60)
 store.ping()
@@ -198,7 +197,7 @@ except KeyboardInterrupt:
 finally:
     os.kill(int(sys.argv[2]), signal.SIGCONT)
 """
-    pid = str(redis_backend.server._process.pid)
-    command = [sys.executable, "-c", text, redis_backend.server.url, pid]
+    pid = str(own_server._process.pid)
+    command = [sys.executable, "-c", text, own_server.url, pid]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
     assert (result.stdout, result.stderr) == ("interrupted True\n", "")

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import pathlib
-import signal
 import threading
 from collections.abc import Callable
 
 import pytest
 from conftest import Backend
+from forks import ended_well, fork
 from servers import wait_for
 
 from ratekeeper import Limiter, Policies, PolicyLimiter, Rule, Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-CHILD_DEADLINE = 30
 
 
 def in_child(work: Callable[[], bool]) -> None:
     """Runs `work` in a fork of this process; it must end in time, and say that all is well."""
-    pid = os.fork()
-    if pid == 0:
-        # One that hangs is ended by the alarm.
-        signal.alarm(CHILD_DEADLINE)
-        os._exit(0 if work() else 1)
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert ended_well(fork(work))
+
+
+def test_a_child_that_fails_ends_and_says_so() -> None:
+    def fails() -> bool:
+        raise KeyboardInterrupt
+
+    assert not ended_well(fork(fails))
+    assert not ended_well(fork(lambda: False))
 
 
 def test_a_child_connects_anew(remote: Backend) -> None:

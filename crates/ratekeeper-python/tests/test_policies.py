@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import os
 import pathlib
-import signal
 from typing import Any
 
 import pymongo
 import pytest
 from conftest import Backend
+from forks import ended_well, fork
 from servers import MongoServer, wait_for
 
 from ratekeeper import Policies, PolicyError, PolicyLimiter, Request, mode_from_environment
@@ -213,14 +212,15 @@ def test_a_child_follows_mongodb(mongodb: MongoServer) -> None:
         policies = Policies()
         watch = policies.watch_mongodb(mongodb.url, database="limits_fork", interval=1)
         limiter = PolicyLimiter(None, policies)
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(30)
-            assert limiter.check("svc", "k").verdicts[0].limit == 5
-            wait_for(lambda: limiter.check("svc", "k").verdicts[0].limit == 8)
-            os._exit(0)
+
+        def child() -> bool:
+            return limiter.check("svc", "k").verdicts[0].limit == 5 and wait_for(
+                lambda: limiter.check("svc", "k").verdicts[0].limit == 8
+            )
+
+        pid = fork(child)
         documents.replace_one({"_id": "svc"}, document(8, 1))
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert ended_well(pid)
         watch.stop()
 
 

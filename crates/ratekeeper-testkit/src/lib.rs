@@ -5,15 +5,20 @@
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
 //! - [`history`]: random histories, run on an engine and on the model at once;
 //! - [`servers`]: real servers for a test, and one that is silent;
+//! - [`wait`]: how tests wait for what must happen;
+//! - [`allocations`]: an allocator that counts;
+//! - [`cpu`]: what work costs, where time on a clock would tell of the machine;
 //! - [`fuzz`]: what the fuzz targets run.
 
-#![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "the names of test plans say what they are")]
 
+pub mod allocations;
+pub mod cpu;
 pub mod fuzz;
 pub mod history;
 pub mod servers;
 pub mod vectors;
+pub mod wait;
 
 use ratekeeper_core::{
     Algorithm, Check, Decision, Key, Model, Override, OverrideScope, Reservation, Settled, Timestamp,

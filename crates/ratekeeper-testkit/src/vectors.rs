@@ -315,13 +315,7 @@ fn expect_error<T>(expect: &Expect, result: Result<T, String>) -> Result<(), Str
 }
 
 fn expect_settled(expect: &Expect, settled: Settled) -> Result<(), String> {
-    let word = match settled {
-        Settled::Done => "done",
-        Settled::Already => "already",
-        Settled::Lapsed => "lapsed",
-        Settled::Unknown => "unknown",
-    };
-    same("settled", expect.settled.as_deref(), word)
+    same("settled", expect.settled.as_deref(), settled.as_str())
 }
 
 fn expect_decision(expect: &Expect, result: Result<&Decision, &String>) -> Result<(), String> {

@@ -7,14 +7,14 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{env, fs, mem, thread};
+use std::time::Duration;
+use std::{env, fs, mem};
 
 use ratekeeper_testkit::servers::MongoServer;
+use ratekeeper_testkit::wait::{PATIENCE, until};
 
 /// Long enough that a server which can answer would have.
 const SILENCE: Duration = Duration::from_millis(200);
-const DEADLINE: Duration = Duration::from_secs(20);
 const MESSAGE: i32 = 2_013;
 
 /// Sends a command, the fields of a document in BSON, and returns the answer as bytes.
@@ -37,7 +37,7 @@ fn text(name: &str, value: &str) -> Vec<u8> {
 
 fn connect(server: &MongoServer) -> TcpStream {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("connect");
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -56,14 +56,6 @@ fn create_collection(server: &MongoServer, name: &str) {
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !done() {
-        assert!(Instant::now() < end, "still waiting until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -92,7 +84,7 @@ fn a_paused_server_is_silent_until_it_is_resumed() {
     let nothing = ask(&mut stream, &fields).unwrap_err();
     assert!(matches!(nothing.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{nothing}");
     server.resume();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(stream.read(&mut [0; 1]).unwrap() == 1, "the answer to the ping");
 }
 
@@ -130,5 +122,5 @@ fn a_server_ends_with_the_process_that_forgot_it() {
     let written = fs::read_to_string(report.path()).unwrap();
     let (pid, dir) = written.split_once(' ').unwrap();
     let pid = pid.parse().unwrap();
-    wait_until("the forgotten server is gone", || !runs(pid) && !Path::new(dir).exists());
+    until("the forgotten server is gone", || !runs(pid) && !Path::new(dir).exists());
 }

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{env, fs, mem, thread};
+use std::time::Duration;
+use std::{env, fs, mem};
 
 use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
+use ratekeeper_testkit::wait::{PATIENCE, until};
 
 /// Long enough that a server which can answer would have.
 const SILENCE: Duration = Duration::from_millis(200);
-const DEADLINE: Duration = Duration::from_secs(20);
 
 fn connect(port: u16) -> TcpStream {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connect")
@@ -29,14 +29,6 @@ fn says_nothing(stream: &mut TcpStream) -> bool {
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !done() {
-        assert!(Instant::now() < end, "still waiting until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -77,7 +69,7 @@ fn a_paused_server_is_silent_until_it_is_resumed() {
         assert!(says_nothing(&mut stream), "{flavour}");
         server.resume();
         let mut answer = [0; 5];
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"+PONG", "{flavour}");
     }
@@ -186,5 +178,5 @@ fn a_server_ends_with_the_process_that_forgot_it() {
     let written = fs::read_to_string(report.path()).unwrap();
     let (pid, dir) = written.split_once(' ').unwrap();
     let pid = pid.parse().unwrap();
-    wait_until("the forgotten server is gone", || !runs(pid) && !Path::new(dir).exists());
+    until("the forgotten server is gone", || !runs(pid) && !Path::new(dir).exists());
 }

@@ -57,7 +57,12 @@ fn app(store: Arc<dyn Store>) -> Result<Router, Box<dyn Error>> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".into());
-    let store = RedisStore::builder(&url).build()?;
+    let mut store = RedisStore::builder(&url);
+    // How long to wait for Redis, if not as long as usual.
+    if let Ok(millis) = std::env::var("REDIS_DEADLINE_MS") {
+        store = store.deadline(Duration::from_millis(millis.parse()?));
+    }
+    let store = store.build()?;
     store.ping().await?;
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".into());
     let listener = TcpListener::bind(address).await?;

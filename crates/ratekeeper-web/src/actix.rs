@@ -39,7 +39,7 @@ mod middleware;
 mod response;
 
 pub use crate::handler::{Limits, Refused};
-pub use body::ResponseBody;
+pub use crate::response::ResponseBody;
 pub use extract::Apply;
 pub use facts::RequestRef;
 pub use future::ResponseFuture;

@@ -134,12 +134,6 @@ impl Gate {
         &self.options
     }
 
-    /// How much of a body is read, and how long is waited for it, for adapters.
-    #[must_use]
-    pub fn body_bounds(&self) -> (usize, Duration) {
-        (self.body_bytes_max, self.body_wait)
-    }
-
     /// What has to be found out about this request before it can be judged.
     #[must_use]
     pub fn needs_of(&self, facts: &dyn Facts) -> Needs {

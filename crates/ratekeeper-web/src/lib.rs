@@ -33,6 +33,8 @@ mod observe;
 #[cfg(feature = "utoipa")]
 pub mod openapi;
 pub mod ready;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod response;
 mod told;
 #[cfg(feature = "tower")]
 pub mod tower;

@@ -19,10 +19,11 @@ mod future;
 mod layer;
 mod response;
 
+pub use crate::response::ResponseBody;
 #[cfg(feature = "axum")]
 pub use bodies::Axum;
 pub use bodies::{RequestBodies, ResponseBodies, Wrapped};
-pub use body::{RequestBody, ResponseBody};
+pub use body::RequestBody;
 pub use facts::{Peer, RequestRef, Route};
 pub use future::ResponseFuture;
 pub use layer::{RateLimit, RateLimitLayer};

@@ -1,39 +1,19 @@
 //! What the layer allocates for a request that it lets pass. A binary of its own, because it
-//! counts what the whole process allocates.
+//! has an allocator of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Body;
 use http::{Request, Response};
 use ratekeeper::MemoryStore;
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper_testkit::allocations::{self, Counting};
 use ratekeeper_web::tower::{Peer, RateLimitLayer, RequestBody};
 use ratekeeper_web::{Gate, HttpOptions};
 use tower::{Layer as _, Service};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: passes everything on to the system's allocator.
-#[allow(unsafe_code, reason = "a global allocator cannot be written without")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -59,19 +39,18 @@ where
     };
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut call = |request| {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        let mut future = std::pin::pin!(service.call(request));
-        let std::task::Poll::Ready(response) = future.as_mut().poll(&mut context) else {
-            panic!("it is decided in place")
-        };
-        drop(response);
-        ALLOCATIONS.load(Ordering::Relaxed) - before
+        allocations::of(|| {
+            let mut future = std::pin::pin!(service.call(request));
+            let std::task::Poll::Ready(response) = future.as_mut().poll(&mut context) else {
+                panic!("it is decided in place")
+            };
+            drop(response);
+        })
     };
     let _ = (call(request()), call(request()));
     call(request())
 }
 
-// One test, so that no other thread of the harness allocates meanwhile.
 #[test]
 fn little_is_allocated_for_a_request_that_passes() {
     fn answers<B>(_: Request<B>) -> std::future::Ready<Result<Response<Body>, Infallible>> {

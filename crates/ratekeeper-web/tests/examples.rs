@@ -2,73 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+#[path = "common/example.rs"]
+mod example;
 
+use example::Example;
 use ratekeeper_testkit::servers::{Flavour, Server};
 use tonic::Code;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-
-/// An example that runs until it is dropped.
-struct Example {
-    process: Child,
-    address: String,
-    /// What it says that one should try.
-    tries: Vec<String>,
-}
-
-impl Example {
-    fn start(name: &str, variables: &[(&str, &str)], tries: usize) -> Self {
-        let mut command = Command::new(executable(name));
-        command.arg("127.0.0.1:0").envs(variables.iter().copied()).env_remove("RATE_LIMIT_MODE");
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let first = lines.next().unwrap_or_else(|| panic!("{name} says nothing"));
-        let address = first.strip_prefix("listening on http://").unwrap().to_owned();
-        Self { process, address, tries: lines.take(tries).collect() }
-    }
-
-    /// Status, fields and body of the answer to a request.
-    fn ask(&self, request: &str, fields: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Answer(text)
-    }
-}
-
-impl Drop for Example {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-struct Answer(String);
-
-impl Answer {
-    fn status(&self) -> u16 {
-        self.0.split(' ').nth(1).unwrap().parse().unwrap()
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        let mut lines = self.0.lines().take_while(|line| !line.is_empty());
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-    }
-}
-
-/// Cargo puts examples beside the folder of the tests.
-fn executable(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(path.is_file(), "there is no {}: cargo test makes it unless it is given --test", path.display());
-    path
-}
 
 #[test]
 fn axum_with_three_layers() {
@@ -76,44 +18,45 @@ fn axum_with_three_layers() {
     assert!(example.tries[0].contains("curl -i") && example.tries[0].contains("/reports/1"));
     let ann = "authorization: Bearer ann\r\n";
     for left in [1, 0] {
-        let answer = example.ask("GET /reports/1", ann);
+        let answer = example.ask("GET /reports/1", ann, "");
         assert_eq!(answer.status(), 200);
         let policies = r#""per-ip";q=50;w=1;ratekeeper-burst=100, "per-user";q=10;w=60, "reports";q=2;w=60"#;
         assert_eq!(answer.field("ratelimit-policy"), Some(policies));
         assert!(answer.field("ratelimit").unwrap().contains(&format!(r#""reports";r={left};"#)));
     }
-    let denied = example.ask("GET /reports/1", ann);
+    let denied = example.ask("GET /reports/1", ann, "");
     assert_eq!(denied.status(), 429);
     assert!(denied.field("retry-after").is_some() && denied.0.contains(r#""violated-policies":["reports"]"#));
-    assert_eq!(example.ask("GET /reports/1", "authorization: Bearer bob\r\n").status(), 200);
+    assert_eq!(example.ask("GET /reports/1", "authorization: Bearer bob\r\n", "").status(), 200);
     // Seven of ten are left for Ann, wherever it is not expensive.
-    let statuses: Vec<u16> = (0..8).map(|_| example.ask("GET /", ann).status()).collect();
+    let statuses: Vec<u16> = (0..8).map(|_| example.ask("GET /", ann, "").status()).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 429]);
     // Nobody in particular: by address alone.
-    let anonymous = example.ask("GET /", "");
+    let anonymous = example.ask("GET /", "", "");
     assert_eq!(anonymous.field("ratelimit-policy"), Some(r#""per-ip";q=50;w=1;ratekeeper-burst=100"#));
 }
 
 #[test]
 fn axum_on_redis_with_overrides() {
     let redis = Server::start(Flavour::Redis7);
-    let [one, two] =
-        [(); 2].map(|()| Example::start("axum_redis", &[("REDIS_URL", redis.url().as_str())], 2));
+    let url = redis.url();
+    let variables = [("REDIS_URL", url.as_str()), ("REDIS_DEADLINE_MS", "20000")];
+    let [one, two] = [(); 2].map(|()| Example::start("axum_redis", &variables, 2));
     assert!(one.tries[1].contains("curl -X PUT"));
     let search = |example: &Example, project| {
-        example.ask("GET /datasets/7/search", &format!("x-project: {project}\r\n"))
+        example.ask("GET /datasets/7/search", &format!("x-project: {project}\r\n"), "")
     };
     // Two instances, one counter.
     let statuses = [&one, &two, &one, &two].map(|example| search(example, "1/2").status());
     assert_eq!(statuses, [200, 200, 200, 429]);
-    assert_eq!(one.ask("PUT /limits/1/2/1000", "").status(), 200);
+    assert_eq!(one.ask("PUT /limits/1/2/1000", "", "").status(), 200);
     let answer = search(&two, "1/2");
     assert_eq!((answer.status(), answer.field("ratelimit-policy")), (200, Some(r#""requests";q=1000;w=60"#)));
     assert!(answer.field("ratelimit").unwrap().starts_with(r#""requests";r=996;"#));
     let other = search(&two, "1/3");
     assert_eq!(other.field("ratelimit-policy"), Some(r#""requests";q=3;w=60"#));
-    assert_eq!(one.ask("PUT /limits/1/2/0", "").status(), 400);
-    assert_eq!(one.ask("GET /datasets/7/search", "").field("ratelimit"), None, "nobody is not limited");
+    assert_eq!(one.ask("PUT /limits/1/2/0", "", "").status(), 400);
+    assert_eq!(one.ask("GET /datasets/7/search", "", "").field("ratelimit"), None, "nobody is not limited");
 }
 
 #[tokio::test]

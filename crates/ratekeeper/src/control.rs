@@ -41,14 +41,14 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// All of them, by the word for each.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("on", Mode::On), ("monitor", Mode::Monitor), ("off", Mode::Off)];
+
     /// The word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Mode::On => "on",
-            Mode::Monitor => "monitor",
-            Mode::Off => "off",
-        }
+        Self::NAMES[self as usize].0
     }
 
     /// The mode in the environment ([`MODE_VARIABLE`]), if it says one.
@@ -75,8 +75,8 @@ impl FromStr for Mode {
     type Err = InvalidInput;
 
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
-        let modes = [Mode::On, Mode::Monitor, Mode::Off];
-        modes.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| wrong_mode(&format!("`{text}`")))
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, mode)| mode).ok_or_else(|| wrong_mode(&format!("`{text}`")))
     }
 }
 

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from servers import free_port, wait_for
+from servers import PORT_TRIES, bound, free_port, wait_for
 
 TIMEOUT = 30.0
+HERE = pathlib.Path(__file__).parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,18 +71,20 @@ class Client:
 @contextlib.contextmanager
 def asgi_server(app: Any, **options: Any) -> Iterator[Client]:
     """A real uvicorn in a thread."""
-    port = free_port()
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", **options)
+    place = bound()
+    config = uvicorn.Config(app, log_level="critical", **options)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
     thread.start()
     try:
+        port = place.getsockname()[1]
         wait_for(lambda: server.started or not thread.is_alive())
         assert server.started, "uvicorn did not start"
         yield Client(port)
     finally:
         server.should_exit = True
         thread.join(TIMEOUT)
+        place.close()
         assert not thread.is_alive()
 
 
@@ -112,34 +115,36 @@ def wsgi_server(app: Any) -> Iterator[Client]:
 @contextlib.contextmanager
 def program(module: str, *arguments: str, **environment: str) -> Iterator[Client]:
     """A server in processes of its own: `python -m gunicorn ...`, told its port as {port}."""
-    port = free_port()
-    command = [sys.executable, "-m", module, *(word.format(port=port) for word in arguments)]
-    here = pathlib.Path(__file__).parent
-    process = subprocess.Popen(
-        command, cwd=here, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-    def answers() -> bool:
-        assert process.poll() is None, process.communicate()[0].decode()
+    for _ in range(PORT_TRIES):
+        port = free_port()
+        command = [sys.executable, "-m", module, *(word.format(port=port) for word in arguments)]
+        process = subprocess.Popen(
+            command, cwd=HERE, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         try:
-            return Client(port).get("/up").status == 200
-        except OSError:
-            return False
+            if wait_for(lambda: process.poll() is not None or answers(port)) and process.poll() is None:
+                yield Client(port)
+                return
+        finally:
+            process.terminate()
+            said = process.communicate(timeout=TIMEOUT)[0].decode()
+        assert "in use" in said, f"{module} did not start:\n{said}"
+    raise AssertionError(f"of {PORT_TRIES} free ports all were taken when {module} got there")
 
+
+def answers(port: int) -> bool:
+    """Whether the application is up."""
     try:
-        wait_for(answers)
-        yield Client(port)
-    finally:
-        process.terminate()
-        with contextlib.closing(process.stdout):  # type: ignore[type-var]
-            process.communicate(timeout=TIMEOUT)
+        return Client(port).get("/up").status == 200
+    except OSError:
+        return False
 
 
 def run_python(code: str, **environment: str) -> str:
     """Runs a program that must end well; what it prints."""
     result = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=TIMEOUT,
-        cwd=pathlib.Path(__file__).parent,
+        cwd=HERE,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

@@ -8,7 +8,7 @@ use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::served::Served;
+use crate::served::{STORE_DEADLINE, Served};
 use crate::{assert_printed, command, ratekeeper, text};
 
 const POLICY: &str = "\
@@ -138,7 +138,9 @@ fn keys_do_not_meet_counters_of_others() {
 fn the_http_api_counts_on_the_same_counters_and_answers_alike() {
     let store = Server::start(Flavour::Redis62);
     let mut serve = command();
-    serve.args(["serve", "--http", "127.0.0.1:0", "--store", &store.url()]);
+    serve
+        .args(["serve", "--http", "127.0.0.1:0", "--store", &store.url()])
+        .env(STORE_DEADLINE.0, STORE_DEADLINE.1);
     let served = Served::start(&mut serve);
     let body = r#"{"charges": [{"key": "user:42", "quota": "5/h fixed_window"}, {"key": "user:42", "name": "hour", "quota": "9/h"}]}"#;
     let (status, told) = served.ask("POST", "/v1/limit", body);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ratekeeper_testkit::servers::{Flavour, Server};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::client::{Client, PATIENCE};
@@ -20,6 +21,8 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     {
         command.env_remove(name);
     }
+    // What is tested is what a store answers, not how soon.
+    command.env("RATEKEEPER_STORE_DEADLINE", PATIENCE.as_millis().to_string());
     command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -279,6 +282,16 @@ pub(crate) fn trusting(
     rustls::StreamOwned::new(connection, stream)
 }
 
+/// Raises how many files this process may have open: the other end of each connection is here,
+/// and other tests run beside this one.
+fn allow_descriptors(count: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < count) {
+        let is_raised = setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum });
+        assert!(is_raised.is_ok(), "needs {count} file descriptors (ulimit -Hn), and may have {maximum:?}");
+    }
+}
+
 /// Resident memory of a process, in bytes.
 fn memory_of(process: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
@@ -290,6 +303,7 @@ fn memory_of(process: &Child) -> u64 {
 fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
     const IDLE: usize = 10_000;
     const BYTES_EACH: u64 = 32 << 10;
+    allow_descriptors(IDLE as u64 + 2_000);
     let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--threads", "1"]));
     let before = memory_of(&server.process);
     let connections: Vec<TcpStream> =

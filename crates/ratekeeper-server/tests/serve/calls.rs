@@ -6,7 +6,7 @@ use ratekeeper::{Charge, Check, Key, Name, Quota};
 use ratekeeper_server::serve::api::{CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::rig::{RUNTIME, Setup};
 
 pub(crate) const POLICY: &str = r#"
@@ -105,7 +105,7 @@ fn a_key_that_reads_like_one_of_application_kit_is_none() {
     let server = Server::start(Flavour::Redis7);
     let store = {
         let _within = RUNTIME.enter();
-        RedisStore::builder(&server.url()).build().unwrap()
+        RedisStore::builder(&server.url()).deadline(PATIENCE).build().unwrap()
     };
     let rig = Setup::default().start(std::sync::Arc::new(store));
     let quota: Quota = "5/h fixed_window".parse().unwrap();

@@ -61,7 +61,9 @@ fn an_answer_that_is_read_slowly_is_sent_to_its_end() {
     rig.stop.finish();
     assert!(client.is_over());
     let whole = std::iter::from_fn(|| slow.reply()).filter(|reply| reply.json()["openapi"].is_string());
-    assert_eq!(whole.count() as u64, answered, "the last one was cut");
+    // It may have gone on for a while: what was blocked may only have been slow.
+    let whole = whole.count() as u64;
+    assert!((answered..=ASKED).contains(&whole), "{whole} of {answered}: the last one was cut");
 }
 
 #[test]

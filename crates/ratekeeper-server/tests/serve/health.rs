@@ -1,11 +1,11 @@
 //! `/readyz` and `/metrics` tell the truth about store, policies and the server itself.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ratekeeper::RedisStore;
 use ratekeeper::policy::{Format, PolicySpec};
 use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::wait::until;
 use serde_json::{Value as Json, json};
 
 use crate::client::{Client, PATIENCE};
@@ -49,19 +49,10 @@ fn metric(rig: &Rig, series: &str) -> Option<u64> {
     line.map(|value| value.parse().unwrap_or_else(|_| panic!("{series}: {value}")))
 }
 
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
-
 fn on(server: &Server) -> Rig {
     let store = {
         let _within = RUNTIME.enter();
-        RedisStore::builder(&server.url()).build().unwrap()
+        RedisStore::builder(&server.url()).deadline(PATIENCE).build().unwrap()
     };
     Setup::policy(POLICY).start(Arc::new(store))
 }

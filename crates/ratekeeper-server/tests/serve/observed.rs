@@ -44,6 +44,7 @@ fn the_dashboard_shows_every_metric_and_no_other() {
         expressions.map(|target| target["expr"].as_str().unwrap().to_owned() + "\n").collect();
     assert_eq!(named(&asked), shown());
     let mut ids: Vec<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), panels.len());
 }

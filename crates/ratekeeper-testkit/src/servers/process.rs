@@ -1,14 +1,13 @@
 //! A process that does not outlive the test, nor the process that runs the tests.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::POLL;
+use crate::cpu;
 
 /// What the watchdog does: it reads from a pipe that only we can write to. Nobody ever
 /// does, so it reads on when the pipe is closed: however we ended, a killed test run or a
@@ -61,18 +60,11 @@ impl Process {
 
     /// The time it and all its threads have spent on a processor.
     pub(super) fn cpu_time(&self) -> Duration {
-        // Counted from the state, which is the third in proc(5): utime and stime.
-        let number = |field: &String| field.parse::<u64>().expect("a number of ticks");
-        let ticks: u64 = self.stat()[11..13].iter().map(number).sum();
-        Duration::from_micros(ticks * 1_000_000 / ticks_per_second())
+        cpu::spent(&self.stat())
     }
 
-    /// The fields of `/proc/PID/stat` from the state on; the name before it may have blanks.
     fn stat(&self) -> Vec<String> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let (_, fields) = text.rsplit_once(')').expect("a name in brackets");
-        fields.split_whitespace().map(str::to_owned).collect()
+        cpu::stat(&format!("/proc/{}/stat", self.pid()))
     }
 
     /// Sends a signal by way of the shell, which every machine has: `std` can only kill.
@@ -95,13 +87,4 @@ impl Drop for Process {
         }
         let _ = self.child.wait();
     }
-}
-
-fn ticks_per_second() -> u64 {
-    static TICKS: OnceLock<u64> = OnceLock::new();
-    *TICKS.get_or_init(|| {
-        let output = Command::new("getconf").arg("CLK_TCK").output().ok();
-        let said = output.and_then(|output| String::from_utf8(output.stdout).ok()?.trim().parse().ok());
-        said.unwrap_or(100)
-    })
 }

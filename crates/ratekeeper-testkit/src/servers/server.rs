@@ -131,7 +131,8 @@ impl Server {
         self.process = None;
     }
 
-    /// Starts it again, after ending it if it runs: same port, same folder, no data.
+    /// Starts it again, after ending it if it runs: same port and
+    /// folder, and the data that its directives had it write there: by default none.
     pub fn restart(&mut self) {
         self.kill();
         if let Err(NotStarted(log)) = self.run() {

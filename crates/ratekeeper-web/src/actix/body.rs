@@ -2,7 +2,7 @@
 //! that hold something until they are sent.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
@@ -10,8 +10,8 @@ use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
-use pin_project_lite::pin_project;
-use ratekeeper::policy::Hold;
+
+use crate::response::{Kind, ResponseBody};
 
 /// The body of a request whose beginning has been read: it comes again.
 struct Replayed {
@@ -65,39 +65,6 @@ impl Stream for Replayed {
     }
 }
 
-pin_project! {
-    /// The body of a response: the service's, or that of a denial.
-    #[derive(Debug)]
-    pub struct ResponseBody<B> {
-        #[pin]
-        kind: Kind<B>,
-    }
-}
-
-pin_project! {
-    #[project = KindPinned]
-    #[derive(Debug)]
-    enum Kind<B> {
-        Service {
-            #[pin]
-            body: B,
-            // Given back when the body has been sent or dropped.
-            hold: Option<Hold>,
-        },
-        Denial { text: Option<Bytes> },
-    }
-}
-
-impl<B> ResponseBody<B> {
-    pub(super) fn service(body: B, hold: Option<Hold>) -> Self {
-        Self { kind: Kind::Service { body, hold } }
-    }
-
-    pub(super) fn denial(text: Bytes) -> Self {
-        Self { kind: Kind::Denial { text: (!text.is_empty()).then_some(text) } }
-    }
-}
-
 impl<B: MessageBody> MessageBody for ResponseBody<B> {
     type Error = B::Error;
 
@@ -112,16 +79,7 @@ impl<B: MessageBody> MessageBody for ResponseBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        match self.project().kind.project() {
-            KindPinned::Service { body, hold } => {
-                let chunk = ready!(body.poll_next(context));
-                if !matches!(chunk, Some(Ok(_))) {
-                    drop(hold.take());
-                }
-                Poll::Ready(chunk)
-            }
-            KindPinned::Denial { text } => Poll::Ready(text.take().map(Ok)),
-        }
+        self.poll_piece(|body| body.poll_next(context), |denial| denial)
     }
 
     /// Not while something is held: whoever takes the bytes out has not sent them yet.

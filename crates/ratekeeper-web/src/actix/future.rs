@@ -2,17 +2,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use actix_web::dev::ServiceResponse;
 use futures_util::future::LocalBoxFuture;
 use pin_project_lite::pin_project;
 use ratekeeper::policy::Hold;
 
-use super::body::ResponseBody;
 use super::middleware::Teller;
 use super::response;
 use crate::gate::Gate;
+use crate::response::{Progress, ResponseBody};
 
 /// A request that goes on: what is to be done with its response.
 pub(super) struct Passing {
@@ -34,38 +34,27 @@ impl Passing {
 }
 
 type Output<B, E> = Result<ServiceResponse<ResponseBody<B>>, E>;
+type Slow<B, E> = LocalBoxFuture<'static, Output<B, E>>;
 
 pin_project! {
     /// The response of a service behind limits.
     pub struct ResponseFuture<F, B, E> {
         #[pin]
-        state: State<F, B, E>,
-    }
-}
-
-pin_project! {
-    #[project = StatePinned]
-    enum State<F, B, E> {
-        // Denied: the service is not asked.
-        Denied { response: Option<ServiceResponse<ResponseBody<B>>> },
-        // Decided already; the service is at work.
-        Passing { #[pin] inner: F, passing: Option<Passing> },
-        // The decision takes I/O, or a body has to be read.
-        Slow { slow: LocalBoxFuture<'static, Output<B, E>> },
+        progress: Progress<F, Passing, ServiceResponse<ResponseBody<B>>, Slow<B, E>>,
     }
 }
 
 impl<F, B, E> ResponseFuture<F, B, E> {
     pub(super) fn denied(response: ServiceResponse<ResponseBody<B>>) -> Self {
-        Self { state: State::Denied { response: Some(response) } }
+        Self { progress: Progress::denied(response) }
     }
 
     pub(super) fn passing(inner: F, passing: Passing) -> Self {
-        Self { state: State::Passing { inner, passing: Some(passing) } }
+        Self { progress: Progress::passing(inner, passing) }
     }
 
-    pub(super) fn slow(slow: LocalBoxFuture<'static, Output<B, E>>) -> Self {
-        Self { state: State::Slow { slow } }
+    pub(super) fn slow(slow: Slow<B, E>) -> Self {
+        Self { progress: Progress::Slow { slow } }
     }
 }
 
@@ -76,22 +65,10 @@ where
     type Output = Output<B, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StatePinned::Denied { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response)),
-                None => Poll::Pending,
-            },
-            StatePinned::Passing { inner, passing } => {
-                let response = ready!(inner.poll(context));
-                // An error of the service drops what the request held.
-                let passing = passing.take();
-                Poll::Ready(response.map(|response| match passing {
-                    Some(passing) => passing.finish(response),
-                    None => response.map_body(|_, body| ResponseBody::service(body, None)),
-                }))
-            }
-            StatePinned::Slow { slow } => slow.as_mut().poll(context),
-        }
+        self.project().progress.poll(context, |response: ServiceResponse<B>, passing| match passing {
+            Some(passing) => passing.finish(response),
+            None => response.map_body(|_, body| ResponseBody::service(body, None)),
+        })
     }
 }
 

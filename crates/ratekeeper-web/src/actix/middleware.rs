@@ -10,11 +10,12 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use ratekeeper::policy::{Admission, Body as Known, Hold};
 
-use super::body::{self, ResponseBody};
+use super::body;
 use super::facts::{RequestRef, is_json};
 use super::future::{Passing, ResponseFuture};
 use super::response;
 use crate::gate::{Answer, Entry, Gate, Waiting};
+use crate::response::ResponseBody;
 use crate::told::Told;
 
 /// Puts the limits of a [`Gate`] in front of a service. Clones share the gate.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use ratekeeper::Decision;
 use ratekeeper_http::{Denial, HttpOptions};
 
-use super::body::ResponseBody;
 use crate::common;
+use crate::response::ResponseBody;
 
 /// Puts a field into a header map, over the one that is there.
 pub(super) fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {

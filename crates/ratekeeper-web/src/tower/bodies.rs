@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use ratekeeper::policy::Hold;
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::RequestBody;
+use crate::response::ResponseBody;
 
 /// What the bodies of requests become.
 pub trait RequestBodies<B> {

@@ -2,13 +2,14 @@
 //! that hold something until they are sent.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use ratekeeper::policy::Hold;
+
+use crate::response::{Kind, ResponseBody};
 
 pin_project! {
     /// The body of a request, whole, also if its beginning has been read.
@@ -130,39 +131,6 @@ where
     }
 }
 
-pin_project! {
-    /// The body of a response: the service's, or that of a denial.
-    #[derive(Debug)]
-    pub struct ResponseBody<B> {
-        #[pin]
-        kind: Kind<B>,
-    }
-}
-
-pin_project! {
-    #[project = KindPinned]
-    #[derive(Debug)]
-    enum Kind<B> {
-        Service {
-            #[pin]
-            body: B,
-            // Given back when the body has been sent or dropped.
-            hold: Option<Hold>,
-        },
-        Denial { text: Option<Bytes> },
-    }
-}
-
-impl<B> ResponseBody<B> {
-    pub(super) fn service(body: B, hold: Option<Hold>) -> Self {
-        Self { kind: Kind::Service { body, hold } }
-    }
-
-    pub(super) fn denial(text: Bytes) -> Self {
-        Self { kind: Kind::Denial { text: (!text.is_empty()).then_some(text) } }
-    }
-}
-
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -171,16 +139,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().kind.project() {
-            KindPinned::Service { body, hold } => {
-                let frame = ready!(body.poll_frame(context));
-                if !matches!(frame, Some(Ok(_))) {
-                    drop(hold.take());
-                }
-                Poll::Ready(frame)
-            }
-            KindPinned::Denial { text } => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-        }
+        self.poll_piece(|body| body.poll_frame(context), Frame::data)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::Response;
 use pin_project_lite::pin_project;
@@ -14,6 +14,7 @@ use super::bodies::ResponseBodies;
 use super::layer::Teller;
 use super::response;
 use crate::gate::Gate;
+use crate::response::Progress;
 use crate::told::Told;
 
 /// A request that goes on: what is to be done with its response.
@@ -51,34 +52,22 @@ pin_project! {
     /// The response of a service behind limits.
     pub struct ResponseFuture<F, C, T, E> {
         #[pin]
-        state: State<F, T, E>,
+        progress: Progress<F, Passing, T, Slow<T, E>>,
         bodies: PhantomData<fn() -> C>,
-    }
-}
-
-pin_project! {
-    #[project = StatePinned]
-    enum State<F, T, E> {
-        // Denied: the service is not asked.
-        Denied { response: Option<T> },
-        // Decided already; the service is at work.
-        Passing { #[pin] inner: F, passing: Option<Passing> },
-        // The decision takes I/O, or a body has to be read.
-        Slow { slow: Slow<T, E> },
     }
 }
 
 impl<F, C, T, E> ResponseFuture<F, C, T, E> {
     pub(super) fn denied(response: T) -> Self {
-        Self { state: State::Denied { response: Some(response) }, bodies: PhantomData }
+        Self { progress: Progress::denied(response), bodies: PhantomData }
     }
 
     pub(super) fn passing(inner: F, passing: Passing) -> Self {
-        Self { state: State::Passing { inner, passing: Some(passing) }, bodies: PhantomData }
+        Self { progress: Progress::passing(inner, passing), bodies: PhantomData }
     }
 
     pub(super) fn slow(slow: Slow<T, E>) -> Self {
-        Self { state: State::Slow { slow }, bodies: PhantomData }
+        Self { progress: Progress::Slow { slow }, bodies: PhantomData }
     }
 }
 
@@ -90,22 +79,10 @@ where
     type Output = Result<Response<C::Body>, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StatePinned::Denied { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response)),
-                None => Poll::Pending,
-            },
-            StatePinned::Passing { inner, passing } => {
-                let response = ready!(inner.poll(context));
-                // An error of the service drops what the request held.
-                let passing = passing.take();
-                Poll::Ready(response.map(|response| match passing {
-                    Some(passing) => passing.finish::<C, R>(response),
-                    None => C::passed(response, None),
-                }))
-            }
-            StatePinned::Slow { slow } => slow.as_mut().poll(context),
-        }
+        self.project().progress.poll(context, |response, passing| match passing {
+            Some(passing) => passing.finish::<C, R>(response),
+            None => C::passed(response, None),
+        })
     }
 }
 

@@ -38,6 +38,12 @@ pub enum OnOutage {
     Deny,
 }
 
+impl OnOutage {
+    /// All of them, by the word for each.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
+}
+
 /// Which requests, whose quota, how much.
 ///
 /// ```

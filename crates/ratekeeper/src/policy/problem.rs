@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ratekeeper_core::{SHOWN_CHARS_MAX, printable};
+
 use super::document::{Node, Place, Value};
 
 /// How many problems are kept; of more, only the number is told.
 pub const PROBLEMS_MAX: usize = 100;
-/// How much of a wrong value a problem repeats, in characters.
-const SHOWN_CHARS_MAX: usize = 80;
 /// How much of a parser's message a problem repeats, in characters.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 
@@ -40,7 +40,8 @@ impl Problem {
         got: impl AsRef<str>,
         expected: impl AsRef<str>,
     ) -> Self {
-        let (got, expected) = (printable(got.as_ref()), printable(expected.as_ref()));
+        let (got, expected) =
+            (printable(got.as_ref(), MESSAGE_CHARS_MAX), printable(expected.as_ref(), MESSAGE_CHARS_MAX));
         Self { source: Arc::from(""), at, field: field.into(), got, expected }
     }
 }
@@ -71,7 +72,7 @@ pub struct Problems {
 impl Problems {
     /// None so far, in the document that is called `source`.
     pub(super) fn none(source: &str) -> Self {
-        Self { source: printable(source).into(), found: Vec::new(), omitted: 0 }
+        Self { source: printable(source, MESSAGE_CHARS_MAX).into(), found: Vec::new(), omitted: 0 }
     }
 
     pub(super) fn of(source: &str, found: impl IntoIterator<Item = Problem>) -> Self {
@@ -142,7 +143,7 @@ pub(super) fn shown(node: &Node) -> String {
         Value::Integer(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
         Value::Text(text) => quoted(text),
-        Value::Date(date) => format!("the date {}", shortened(date, SHOWN_CHARS_MAX)),
+        Value::Date(date) => format!("the date {}", printable(date, SHOWN_CHARS_MAX)),
         Value::List(items) if items.is_empty() => "an empty list".to_owned(),
         Value::List(_) => "a list".to_owned(),
         Value::Table(entries) if entries.is_empty() => "an empty table".to_owned(),
@@ -152,27 +153,7 @@ pub(super) fn shown(node: &Node) -> String {
 
 /// A text in quotes, as a problem repeats it.
 pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", shortened(text, SHOWN_CHARS_MAX))
-}
-
-/// A message without line breaks and other surprises for whoever logs it.
-fn printable(text: &str) -> String {
-    shortened(text, MESSAGE_CHARS_MAX)
-}
-
-fn shortened(text: &str, chars_max: usize) -> String {
-    let mut short = String::new();
-    for character in text.chars().take(chars_max) {
-        if character.is_control() {
-            short.extend(character.escape_debug());
-        } else {
-            short.push(character);
-        }
-    }
-    if text.chars().nth(chars_max).is_some() {
-        short.push_str("...");
-    }
-    short
+    format!("\"{}\"", printable(text, SHOWN_CHARS_MAX))
 }
 
 /// `a, b or c`.

@@ -146,8 +146,6 @@ fn refunds_and_releases_return_exactly_what_was_taken() {
             0
         });
         let left = store.decide(&check.peek()).unwrap().verdicts()[0].remaining();
-        // In a bucket charges drain in order: of one that others came in
-        // behind, only what is still owed at its place can be given back.
-        assert!(left == 5 || algorithm.ends_with("bucket"), "{algorithm}: {left}");
+        assert_eq!(left, 5, "{algorithm}");
     }
 }

@@ -1,41 +1,15 @@
 //! What is asked for every request allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use ratekeeper::policy::{Addresses, Condition, Cost, KeyHashing, Request, RequestFacts, Subject, Template};
+use ratekeeper_testkit::allocations::{self, Counting};
 use serde_json::json;
-
-struct Counting;
-
-thread_local! {
-    // By thread, because other tests run beside this one.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator.
-#[allow(unsafe_code, reason = "a global allocator cannot be written without")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn allocations_of(mut work: impl FnMut()) -> u64 {
     work();
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
+    allocations::of(work)
 }
 
 #[test]

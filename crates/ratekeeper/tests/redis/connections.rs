@@ -1,16 +1,12 @@
 //! The ways to a server, and what those hear who are not let in.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratekeeper::{RedisStore, RedisStoreBuilder, StoreErrorKind};
 use ratekeeper_testkit::servers::{Flavour, Server};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use crate::engine::builder;
+use crate::outages::logs;
 use crate::setup::{ask, charge, is_allowed, keys, quota};
 
 /// Stands in every URL here, and must not stand anywhere else.
@@ -68,7 +64,7 @@ async fn with_a_password_or_as_a_user() {
 
 #[tokio::test]
 async fn by_tls_to_whom_the_authority_vouches_for() {
-    let (lines, _guard) = Lines::keep();
+    let before = logs::begin();
     let (server, other) = (Server::start_tls(Flavour::Redis7), Server::start_tls(Flavour::Redis7));
     assert_eq!(server.cli(&["CONFIG", "SET", "requirepass", SECRET]), "OK");
     let url = format!("rediss://:{SECRET}@localhost:{}/1", server.tls_port());
@@ -95,8 +91,10 @@ async fn by_tls_to_whom_the_authority_vouches_for() {
             assert!(!text.contains(SECRET), "{what}: {text}");
         }
     }
-    let lines = lines.lock().unwrap().clone();
-    assert!(lines.iter().any(|line| line.contains("circuit breaker open")), "{lines:?}");
+    let lines = logs::all().split_off(before);
+    let place = format!("localhost:{}", server.tls_port());
+    let is_told = |line: &String| line.contains("circuit breaker open") && line.contains(&place);
+    assert!(lines.iter().any(is_told), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains(SECRET)), "{lines:?}");
 }
 
@@ -155,47 +153,4 @@ async fn what_is_wrong_with_an_url_or_a_setting_is_said_without_the_password() {
 fn outside_of_a_runtime_there_is_no_store() {
     let error = builder("redis://localhost").build().unwrap_err().to_string();
     assert_eq!(error, "store: got no tokio runtime; expected a store that is made inside of one");
-}
-
-/// What is logged on this thread.
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl Lines {
-    fn keep() -> (Arc<Mutex<Vec<String>>>, tracing::subscriber::DefaultGuard) {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let guard = tracing::subscriber::set_default(Self(Arc::clone(&lines)));
-        (lines, guard)
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
 }

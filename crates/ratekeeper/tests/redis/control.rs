@@ -1,7 +1,7 @@
 //! Switches: the same for every instance, within a second, at no cost per check.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratekeeper::{
     ALL_RULES, Clock, Control, Emergency, Level, Limiter, ManualClock, MemoryStore, Mode, RedisStore, Rule,
@@ -10,6 +10,7 @@ use ratekeeper::{
 use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::engine::{PATIENCE, fresh_prefix};
+use crate::setup::until;
 
 fn switch(text: &str) -> Switch {
     text.parse().unwrap()
@@ -25,19 +26,20 @@ fn store(server: &Server, prefix: &str) -> RedisStore {
     RedisStore::builder(&server.url()).prefix(prefix).deadline(PATIENCE).build().unwrap()
 }
 
-/// Asks until `done`, and says how long that took.
-async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !done().await {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    start.elapsed()
+/// How often the switches were read, by all stores together.
+fn polls(server: &Server) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hgetall:calls=")?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
+/// Counted in polls, of which two fit into the second that is promised: a busy machine makes
+/// seconds longer, but no poll late for another.
 #[tokio::test]
 async fn a_switch_reaches_every_instance_within_a_second() {
     let (server, prefix) = (Server::start(Flavour::Redis7), fresh_prefix());
+    // The operator's, which has its switch at once, and two that read it.
+    const STORES: u64 = 3;
     let operator = store(&server, &prefix);
     let instances = [limiter(store(&server, &prefix)), limiter(store(&server, &prefix))];
     let is_allowed = async |instance: &Limiter<str>| instance.check("ann").await.unwrap().is_allowed();
@@ -46,10 +48,13 @@ async fn a_switch_reaches_every_instance_within_a_second() {
 
     for (text, allowed) in [("mode=monitor", true), ("mode=on", false), ("emergency=lift", true)] {
         operator.set_switch("api", switch(text)).await.unwrap();
-        let took = until(text, async || {
+        let before = polls(&server);
+        until(text, async || {
             is_allowed(&instances[0]).await == allowed && is_allowed(&instances[1]).await == allowed
-        });
-        assert!(took.await < Duration::from_millis(1_000), "{text} within a second");
+        })
+        .await;
+        let took = polls(&server) - before;
+        assert!(took <= 2 * STORES, "{text} took {took} polls of {STORES} stores");
     }
     assert!(operator.clear_switch("api").await.unwrap());
     assert!(!operator.clear_switch("api").await.unwrap());

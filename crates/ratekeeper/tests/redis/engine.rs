@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use ratekeeper::store::redis::SCRIPT;
 use ratekeeper::{
@@ -10,11 +9,9 @@ use ratekeeper::{
     Reservation, Settled, Store, StoreError, StoreFuture, Timestamp,
 };
 use ratekeeper_testkit::Engine;
+/// Stores wait so long, too: what is tested here is the answer, not when it comes.
+pub(crate) use ratekeeper_testkit::wait::PATIENCE;
 use tokio::runtime::Runtime;
-
-/// Long enough for a machine that does other things as well: what is tested
-/// here is the answer, not when it comes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct RedisEngine {
     store: RedisStore,

@@ -11,7 +11,25 @@ use ratekeeper_testkit::history::{histories, run};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::engine::{RedisEngine, runtime};
-use crate::setup::{DOCS, FIVES, ask, charge, is_allowed, keys, pttl, quota, store, until};
+use crate::setup::{DOCS, FIVES, ask, charge, is_allowed, pttl, quota, store, until};
+
+/// Takes the time to live of the only key, if there is one.
+const LOSE: &str = "local keys = redis.call('KEYS', '*')
+    return #keys == 1 and redis.call('PERSIST', keys[1]) or 0";
+/// All keys and what each has to live, at one instant: none can end in between.
+const LIVES: &str = "local lives = {}
+    for _, key in ipairs(redis.call('KEYS', '*')) do
+        lives[#lives + 1] = key
+        lives[#lives + 1] = redis.call('PTTL', key)
+    end
+    return lives";
+
+/// Every key and the milliseconds it has to live, -1 for one that does not end.
+fn lives(server: &Server) -> Vec<(String, i64)> {
+    let told = server.cli(&["EVAL", LIVES, "0"]);
+    let lines: Vec<&str> = told.lines().filter(|line| !line.is_empty()).collect();
+    lines.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
+}
 
 #[tokio::test]
 async fn a_counter_that_lost_its_time_to_live_gets_one_again() {
@@ -25,16 +43,18 @@ async fn a_counter_that_lost_its_time_to_live_gets_one_again() {
         "2/100ms concurrency",
     ] {
         let own = charge("q", text, quota(text));
-        assert!(is_allowed(&store, &own).await);
-        let [key] = keys(&server).try_into().unwrap();
-        assert!(pttl(&server, &key) > 0);
-        assert_eq!(server.cli(&["PERSIST", &key]), "1");
-        until(&format!("{text} has a time to live again"), async || {
+        // It lives for a second or so, which a busy machine may let pass.
+        until(&format!("{text} has lost its time to live"), async || {
             ask(&store, &own).await.unwrap();
-            pttl(&server, &key) > 0
+            server.cli(&["EVAL", LOSE, "0"]) == "1"
         })
         .await;
-        assert_eq!(server.cli(&["DEL", &key]), "1");
+        until(&format!("{text} has a time to live again"), async || {
+            ask(&store, &own).await.unwrap();
+            lives(&server).into_iter().all(|(_, life)| life >= 0)
+        })
+        .await;
+        assert_eq!(server.cli(&["FLUSHALL"]), "OK");
     }
 }
 
@@ -59,8 +79,9 @@ async fn no_key_dies_before_its_state() {
             let start = Instant::now();
             let decision = ask(&store, &own).await.unwrap();
             assert!(decision.is_allowed(), "{text}");
-            let [key] = keys(&server).try_into().unwrap();
-            let life = Duration::from_millis(pttl(&server, &key).try_into().unwrap()) + start.elapsed();
+            // None, if the machine took so long that it is over.
+            let left = lives(&server).first().map_or(0, |(_, life)| u64::try_from(*life).unwrap());
+            let life = Duration::from_millis(left) + start.elapsed();
             let needed = decision.verdicts()[0].reset_after();
             assert!(life >= needed, "{text}, hit {round}: lives {life:?} of {needed:?}");
         }
@@ -71,19 +92,12 @@ async fn no_key_dies_before_its_state() {
 /// Whether every key of a server but overrides without an end has a time to live.
 #[track_caller]
 fn assert_all_end(server: &Server, keys_min: usize) {
-    let keys: Vec<String> = keys(server).into_iter().filter(|key| !key.contains("_override:")).collect();
-    assert!(keys.len() >= keys_min, "only {} keys", keys.len());
-    let list =
-        "local lives = {} for i, key in ipairs(KEYS) do lives[i] = redis.call('PTTL', key) end return lives";
-    let count = keys.len().to_string();
-    let arguments: Vec<&str> =
-        ["EVAL", list, &count].into_iter().chain(keys.iter().map(String::as_str)).collect();
-    for (key, life) in keys.iter().zip(server.cli(&arguments).lines()) {
+    let mut lives = lives(server);
+    lives.retain(|(key, _)| !key.contains("_override:"));
+    assert!(lives.len() >= keys_min, "only {} keys", lives.len());
+    for (key, life) in lives {
         // 366 days twice over is the longest: two windows.
-        assert!(
-            (1..=2 * 366 * 86_400_000 + 60_001).contains(&life.parse::<i64>().unwrap()),
-            "{key}: {life} ms"
-        );
+        assert!((0..=2 * 366 * 86_400_000 + 60_001).contains(&life), "{key}: {life} ms");
     }
 }
 

@@ -16,18 +16,4 @@ mod policies;
 mod refusals;
 mod rig;
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// How long anything may take that must happen. Only a failure takes so long.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Looks again and again whether something has happened.
-#[track_caller]
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !happened() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(1));
-    }
-}
+use ratekeeper_testkit::wait::{PATIENCE, until};

@@ -1,15 +1,27 @@
 //! Policies on real servers: what several instances share, and what they do not.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ratekeeper::policy::{Ask, Format, Policies, PolicyLimiter, PolicySpec, RequestFacts, ServiceLimiter};
-use ratekeeper::{Level, Override, OverrideScope, all_rules_of};
+use ratekeeper::{
+    Clock, Level, ManualClock, Override, OverrideScope, RedisStore, RedisStoreBuilder, Timestamp,
+    all_rules_of,
+};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::engine::{PATIENCE, fresh_prefix};
+use crate::setup::until;
+
+fn builder(server: &Server, prefix: &str) -> RedisStoreBuilder {
+    RedisStore::builder(&server.url()).prefix(prefix).deadline(PATIENCE)
+}
 
 fn limiter(server: &Server, prefix: &str, policy: &str) -> PolicyLimiter {
-    let builder = ratekeeper::RedisStore::builder(&server.url()).prefix(prefix).deadline(PATIENCE);
+    limiter_on(builder(server, prefix), policy)
+}
+
+fn limiter_on(builder: RedisStoreBuilder, policy: &str) -> PolicyLimiter {
     let policies = Policies::builder().mode(None).build().unwrap();
     let read = PolicySpec::read("policy.toml", Format::Toml, policy.as_bytes());
     policies.install("policy.toml", read, None).unwrap();
@@ -22,14 +34,6 @@ fn by(user: &str) -> RequestFacts {
 
 async fn is_allowed(service: &ServiceLimiter, facts: &RequestFacts) -> bool {
     service.check(&Ask::request(facts)).await.unwrap().is_allowed()
-}
-
-async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !done().await {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 const PENAL: &str = r#"
@@ -93,20 +97,23 @@ async fn what_this_process_denies_is_charged_nowhere_and_the_other_way_round() {
 async fn a_service_is_switched_for_a_while_everywhere() {
     let policy = "service = 'search'\n[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '1/1d fixed_window'\n";
     let (server, prefix) = (Server::start(Flavour::Redis7), fresh_prefix());
-    let limiters = [0, 1].map(|_| limiter(&server, &prefix, policy));
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let on_clock = |_| builder(&server, &prefix).clock(Arc::new(clock.clone()));
+    let limiters = [0, 1].map(|index| limiter_on(on_clock(index), policy));
     let [one, other] = [0, 1].map(|index: usize| limiters[index].service("search").unwrap());
     assert!(is_allowed(&one, &by("ann")).await && !is_allowed(&other, &by("ann")).await);
-    let end = limiters[0].store().now().as_micros() + 1_500_000;
-    let switch = format!("mode=monitor until={end}").parse().unwrap();
+    let end = clock.now().after(Duration::from_secs(1_800));
+    let switch = format!("mode=monitor until={}", end.as_micros()).parse().unwrap();
     limiters[0].store().control().set_switch(&all_rules_of("search"), switch).await.unwrap();
     until("monitor reaches both", async || {
         is_allowed(&one, &by("ann")).await && is_allowed(&other, &by("ann")).await
     })
     .await;
-    until("and ends by itself", async || {
-        !is_allowed(&one, &by("ann")).await && !is_allowed(&other, &by("ann")).await
-    })
-    .await;
+    clock.set(end);
+    assert!(
+        !is_allowed(&one, &by("ann")).await && !is_allowed(&other, &by("ann")).await,
+        "it ends by itself"
+    );
     assert!(limiters[0].policies().status_of("search").unwrap().rules[0].over_limit > 0);
 }
 

@@ -54,11 +54,6 @@ static SERVICE_DOCUMENT: Shape = Shape {
     neighbours: &[(&RULE, "it in a rule, under `rules`")],
 };
 
-pub(super) const MODES: [(&str, Mode); 3] =
-    [("on", Mode::On), ("monitor", Mode::Monitor), ("off", Mode::Off)];
-pub(super) const OUTAGES: [(&str, OnOutage); 3] =
-    [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
-
 const PROXY_HEADERS: [(&str, ProxyHeader); 2] =
     [("x-forwarded-for", ProxyHeader::XForwardedFor), ("forwarded", ProxyHeader::Forwarded)];
 
@@ -100,9 +95,12 @@ impl Reader {
         }
         self.rules(at, &fields, of_service, &mut rules);
         Some(PolicySpec {
-            mode: fields.get("mode").and_then(|at| self.word(&at, &MODES)).unwrap_or_default(),
+            mode: fields.get("mode").and_then(|at| self.word(&at, &Mode::NAMES)).unwrap_or_default(),
             store: fields.get("store").and_then(|at| self.store(&at)),
-            on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OUTAGES)).unwrap_or_default(),
+            on_outage: fields
+                .get("on_outage")
+                .and_then(|at| self.word(&at, &OnOutage::NAMES))
+                .unwrap_or_default(),
             trusted_proxies: fields.get("trusted_proxies").map_or_else(Vec::new, |at| self.proxies(&at)),
             proxy_header: fields
                 .get("proxy_header")

@@ -6,14 +6,15 @@ use ratekeeper_core::{Algorithm, LIMIT_MAX, NAME_BYTES_MAX};
 
 use super::limits::{Counting, stated};
 use super::penalty::PENALTY;
-use super::policy::{MODES, OUTAGES, POLICY};
+use super::policy::POLICY;
 use super::reader::{Cursor, Fields, Reader};
 use super::shape::Shape;
 use super::{
     CostSpec, KEYS_MAX, KeySpec, Limits, ORGANISATION_DEFAULT, OverridesSpec, PROJECT_DEFAULT, RuleSpec,
     Scope, Text,
 };
-use crate::control::ALL_RULES;
+use crate::control::{ALL_RULES, Mode};
+use crate::limiter::OnOutage;
 use crate::policy::document::Value;
 use crate::policy::expression::{Condition, Cost};
 
@@ -91,12 +92,12 @@ impl Reader {
             cost: self.cost(&fields),
             scope,
             overrides: fields.get("overrides").and_then(|at| self.overrides(&at, scope)),
-            mode: fields.get("mode").and_then(|at| self.word(&at, &MODES)),
+            mode: fields.get("mode").and_then(|at| self.word(&at, &Mode::NAMES)),
             enforce_percent: fields
                 .get("enforce_percent")
                 .and_then(|at| self.whole(&at, 0, 100))
                 .unwrap_or(100),
-            on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OUTAGES)),
+            on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OnOutage::NAMES)),
             penalty: fields.get("penalty").and_then(|at| self.penalty(&at)),
             ..RuleSpec::plain(name?, keys?, limits?)
         };

@@ -17,6 +17,7 @@ use crate::store::{StoreError, StoreFuture};
 /// How often the switches are read; "everywhere within a second" holds with a
 /// poll lost.
 const POLL: Duration = Duration::from_millis(450);
+const _: () = assert!(2 * POLL.as_millis() < 1_000);
 
 /// Reads the switches until the store is gone.
 pub(super) async fn follow(store: Weak<Inner>) {

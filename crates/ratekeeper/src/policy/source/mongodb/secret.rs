@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ::mongodb::options::{ConnectionString, HostInfo};
+use ratekeeper_core::printable;
 
 /// How much of a reason is repeated, in characters.
 const REASON_CHARS_MAX: usize = 500;
@@ -24,18 +25,7 @@ impl Secret {
     /// A reason as it can be logged: short, on one line, without the secret.
     pub(super) fn hidden(&self, reason: &str) -> String {
         let hidden = self.0.iter().fold(reason.to_owned(), |text, secret| text.replace(secret, HIDDEN));
-        let mut short = String::new();
-        for character in hidden.chars().take(REASON_CHARS_MAX) {
-            if character.is_control() {
-                short.extend(character.escape_debug());
-            } else {
-                short.push(character);
-            }
-        }
-        if hidden.chars().nth(REASON_CHARS_MAX).is_some() {
-            short.push_str("...");
-        }
-        short
+        printable(&hidden, REASON_CHARS_MAX)
     }
 }
 
