@@ -54,10 +54,5 @@ pub(crate) fn refund_units(asked: Option<i64>) -> pyo3::PyResult<u32> {
 }
 
 pub(crate) fn settled_word(settled: Settled) -> &'static str {
-    match settled {
-        Settled::Done => "done",
-        Settled::Already => "already",
-        Settled::Lapsed => "lapsed",
-        Settled::Unknown => "unknown",
-    }
+    settled.as_str()
 }
