@@ -273,7 +273,7 @@ impl<'a> Charges<'a> {
         if self.0.is_empty() {
             return Err(InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges"));
         }
-        Ok(Check { charges: &self.0, peek: false })
+        Ok(Check { charges: &self.0, peek: false, by_rules: false })
     }
 }
 
@@ -301,13 +301,21 @@ impl<'a> Charge<'a> {
 pub struct Check<'a> {
     charges: &'a [Charge<'a>],
     peek: bool,
+    by_rules: bool,
 }
 
 impl<'a> Check<'a> {
     /// A check of a single charge; [`Charges::check`] makes one of several.
     #[must_use]
     pub const fn one(charge: &'a Charge<'a>) -> Self {
-        Self { charges: std::slice::from_ref(charge), peek: false }
+        Self { charges: std::slice::from_ref(charge), peek: false, by_rules: false }
+    }
+
+    /// The same check, whose quotas are what rules say and not who asks: under an id it is
+    /// still the same when they have changed.
+    #[must_use]
+    pub const fn by_rules(self) -> Self {
+        Self { by_rules: true, ..self }
     }
 
     /// The same check, only looked at: nothing is charged, nothing written.
@@ -325,10 +333,16 @@ impl<'a> Check<'a> {
     /// A digest of which units of which counters are asked for: what an
     /// idempotency id is held against, to notice one that is used twice by
     /// mistake. The same in every process and version.
+    ///
+    /// How much the counters hold is part of it unless rules say so ([`Check::by_rules`]).
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.charges.iter().fold(DIGEST_START, |digest, charge| {
-            let terms = format!("{}\n{}\n{}\n", charge.key.scope(), charge.quota, charge.cost);
+            let (scope, quota, cost) = (charge.key.scope(), charge.quota, charge.cost);
+            let terms = match self.by_rules {
+                true => format!("{scope}\n{cost}\n"),
+                false => format!("{scope}\n{quota}\n{cost}\n"),
+            };
             digest_more(digest_more(digest, terms.as_bytes()), charge.key.subject())
         })
     }
@@ -344,6 +358,19 @@ impl<'a> Check<'a> {
 mod tests {
     use super::*;
     use crate::name::Name;
+
+    #[test]
+    fn quotas_are_part_of_a_digest_unless_rules_made_them() {
+        let key = Key::new(Name::new("api").unwrap(), "a").unwrap();
+        let (five, six): (Quota, Quota) = ("5/s".parse().unwrap(), "6/s".parse().unwrap());
+        let (one, other) = (Charge::new(key, &five), Charge::new(key, &six));
+        let (one, other, more) = (Check::one(&one), Check::one(&other), one.cost(2).unwrap());
+        assert_ne!(one.digest(), other.digest());
+        assert_eq!(one.by_rules().digest(), other.by_rules().digest());
+        assert_ne!(one.by_rules().digest(), Check::one(&more).by_rules().digest(), "another cost");
+        let key = Key::new(Name::new("api").unwrap(), "b").unwrap();
+        assert_ne!(one.by_rules().digest(), Check::one(&Charge::new(key, &five)).by_rules().digest());
+    }
 
     #[test]
     fn a_check_is_bounded_and_has_each_key_once() {

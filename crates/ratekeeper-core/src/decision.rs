@@ -149,6 +149,9 @@ impl Verdict {
     }
 }
 
+/// When to try again where a rule denies because the store is away.
+const OUTAGE_RETRY_MICROS: u64 = 1_000_000;
+
 /// The answer to a check. By default: allowed, because no limit applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -161,10 +164,15 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// A decision no store made: an outage's, or one where no rule applied.
+    /// A decision no store made: an outage's, or one where no rule applied. Nobody knows when
+    /// an outage ends; whoever is denied because of it is told to try again in a second.
     #[must_use]
     pub fn without_store(outcome: Outcome, origin: Origin, at: Timestamp) -> Self {
-        Self { outcome, origin, at, ..Self::default() }
+        let retry_after = match outcome {
+            Outcome::Allow => Wait::default(),
+            Outcome::Deny => Wait::micros(OUTAGE_RETRY_MICROS),
+        };
+        Self { outcome, origin, at, retry_after, ..Self::default() }
     }
 
     /// The same decision, marked as coming from `origin`.

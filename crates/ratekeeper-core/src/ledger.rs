@@ -71,7 +71,7 @@ impl<'a> Reservation<'a> {
     /// What is wrong with using the id for another check.
     #[must_use]
     pub fn conflict(&self) -> InvalidInput {
-        let got = format!("id {:?} for another check", String::from_utf8_lossy(self.id));
+        let got = format!("id `{}` for another check", String::from_utf8_lossy(self.id));
         InvalidInput::new(Field::Idempotency, got, "a new id for each check, the same only to repeat it")
     }
 

@@ -260,13 +260,13 @@ impl Engine {
         let (own, shared) = (demand.own()?, demand.shared()?);
         let first = match own.check() {
             Err(_) => self.unlimited(),
-            Ok(check) => match self.process.reserve(&check, reservation).await {
+            Ok(check) => match self.process.reserve(&check.by_rules(), reservation).await {
                 Ok(decision) => decision,
                 Err(error) => self.outage(demand, error, false)?,
             },
         };
         let (true, Ok(check)) = (first.is_allowed(), shared.check()) else { return Ok(first) };
-        let second = self.answer(demand, self.store.reserve(&check, reservation).await);
+        let second = self.answer(demand, self.store.reserve(&check.by_rules(), reservation).await);
         let denied = second.as_ref().map_or(true, |second| !second.is_allowed());
         if demand.has_own() && denied {
             let _ = self.process.settle(reservation.id(), None).await;

@@ -42,7 +42,7 @@ pub use control::{
 pub use engine::Outages;
 pub use limiter::{BuildError, Limiter, LimiterBuilder, OnOutage, Owner, Rule};
 pub use ratekeeper_core::*;
-pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore};
+pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
 pub use store::{BreakerState, Health, Overrides, Store, StoreError, StoreErrorKind, StoreFuture};

@@ -356,6 +356,14 @@ impl<R: ?Sized> AppliedRule<'_, R> {
     }
 }
 
+impl<R: ?Sized> AppliedRule<'_, R> {
+    /// Whether it does more than watch.
+    fn is_enforced(&self) -> bool {
+        let mut charges = self.rule.quotas.iter().map(|(name, quota)| self.charge(*name, quota, 1));
+        charges.any(|charge| charge.is_ok_and(|charge| charge.enforced() == Enforcement::Enforce))
+    }
+}
+
 /// The charge as operators want it.
 #[cold]
 fn switched<'c>(charge: Charge<'c>, switch: &Switched, mode: Mode) -> Charge<'c> {
@@ -394,8 +402,12 @@ impl<R: ?Sized> Demand for Applied<'_, R> {
         Ok(charges)
     }
 
+    /// A rule that only watches this request denies it in an outage as little as ever.
     fn on_outage(&self) -> OnOutage {
-        self.rules.iter().map(|applied| applied.rule.on_outage).max().unwrap_or_default()
+        let can_deny =
+            |applied: &&AppliedRule<'_, R>| applied.rule.on_outage != OnOutage::Deny || applied.is_enforced();
+        let heard = self.rules.iter().filter(can_deny);
+        heard.map(|applied| applied.rule.on_outage).max().unwrap_or_default()
     }
 }
 

@@ -70,6 +70,13 @@ pub struct Health {
     pub breaker_opened: u64,
     /// Calls that were not answered within the deadline.
     pub timeouts: u64,
+    /// Checks that found the queue for a connection full, or waited in it too long, although
+    /// the server answers.
+    pub overloads: u64,
+    /// Checks that failed for want of room: for another counter or id, or on the server.
+    pub full: u64,
+    /// Whether a store in memory had no room for something within the last minute.
+    pub is_full: bool,
     /// Checks that failed for any reason, those the breaker refused included.
     pub failures: u64,
     /// Calls to the server, ...
@@ -88,6 +95,9 @@ impl Health {
             breaker: self.breaker.max(other.breaker),
             breaker_opened: self.breaker_opened + other.breaker_opened,
             timeouts: self.timeouts + other.timeouts,
+            overloads: self.overloads + other.overloads,
+            full: self.full + other.full,
+            is_full: self.is_full || other.is_full,
             failures: self.failures + other.failures,
             batches: self.batches + other.batches,
             batched: self.batched + other.batched,
@@ -152,6 +162,9 @@ pub enum StoreErrorKind {
     Input,
     /// No answer within the deadline. What was asked may have been charged.
     Timeout,
+    /// More is asked of the store than it can answer: the queue for it is full, or the wait in
+    /// it was too long. What was asked has not been charged.
+    Overloaded,
     /// There is no connection, the server is not ready to answer, or the circuit
     /// breaker is open.
     Unavailable,
@@ -202,6 +215,7 @@ impl StoreError {
         match self.kind {
             StoreErrorKind::Capacity
             | StoreErrorKind::Timeout
+            | StoreErrorKind::Overloaded
             | StoreErrorKind::Unavailable
             | StoreErrorKind::ReadOnly => true,
             StoreErrorKind::Input

@@ -29,6 +29,7 @@ use serde::Deserialize;
 use serde_json::json;
 use smallvec::SmallVec;
 
+use self::batch::BatchRoom;
 pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETERS_MAX};
 use self::call::{Call, Text};
 use self::member::{DOING, Member, REQUEST};
@@ -56,6 +57,7 @@ pub struct Api {
     pub(crate) metrics: Metrics,
     pub(crate) hot: HotKeys,
     pub(crate) store_watch: StoreWatch,
+    batches: BatchRoom,
 }
 
 /// What is answered to a call.
@@ -104,6 +106,7 @@ impl Api {
             metrics: Metrics::default(),
             hot: HotKeys::default(),
             store_watch: StoreWatch::default(),
+            batches: BatchRoom::default(),
         })
     }
 

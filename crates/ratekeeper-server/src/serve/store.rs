@@ -31,7 +31,7 @@ impl Opened {
             None => store_of_policies(policies)?,
         };
         let Some(url) = url.filter(|url| url != MEMORY) else {
-            let store = MemoryStore::with_bounds(config.memory_keys, config.memory_ids);
+            let store = MemoryStore::builder().max_keys(config.memory_keys).max_ids(config.memory_ids).build();
             let description = "memory, of this process alone";
             return Ok(Self { store: Arc::new(store), description, deadline: None });
         };

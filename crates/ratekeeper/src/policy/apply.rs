@@ -293,10 +293,14 @@ impl<P: Deref<Target = Policy>> Demand for Applied<P> {
         self.share_of(Part::All)
     }
 
+    /// A rule that only watches this request denies it in an outage as little as ever.
     fn on_outage(&self) -> OnOutage {
-        let shared = self.rules.iter().map(|applied| self.rule(applied));
-        let shared = shared.filter(|rule| rule.scope == Scope::Shared);
-        shared.map(|rule| rule.on_outage).max().unwrap_or_default()
+        let says = self.rules.iter().filter_map(|applied| {
+            let rule = self.rule(applied);
+            let can_deny = applied.enforcement == Enforcement::Enforce || rule.on_outage != OnOutage::Deny;
+            (rule.scope == Scope::Shared && can_deny).then_some(rule.on_outage)
+        });
+        says.max().unwrap_or_default()
     }
 }
 

@@ -6,14 +6,19 @@
 //!
 //! Memory: 40 bytes a counter, 46 to 54 with the free slots between them, and
 //! 16 bytes more for each entry of a log or lease. The number of counters is
-//! bounded ([`MemoryStore::with_max_keys`]). At the bound, see
+//! bounded ([`MemoryStoreBuilder::max_keys`]). At the bound, see
 //! `Shard::make_room`: made-up keys push one another out, never a counter that
 //! is limiting somebody; if nothing can go, the check fails with
-//! [`StoreErrorKind::Capacity`] and the rule's failure policy decides.
+//! [`StoreErrorKind::Capacity`] and the rule's failure policy decides. So does a
+//! check under a new id if all places for ids are taken
+//! ([`MemoryStoreBuilder::max_ids`]). Both are counted in [`Store::health`], and
+//! the log tells when that begins and when it is over.
 //!
 //! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
 
+mod builder;
 mod fingerprint;
+mod fullness;
 mod lock;
 mod locked;
 mod overrides;
@@ -29,21 +34,24 @@ use ratekeeper_core::{
 };
 use smallvec::SmallVec;
 
+pub use self::builder::MemoryStoreBuilder;
 use self::fingerprint::{Fingerprint, Fingerprinter};
+use self::fullness::Fullness;
 use self::lock::{Guard, Lock};
 use self::locked::{Locked, Part, full, shard_index};
 use self::overrides::OverrideTable;
 use self::shard::Shard;
 use self::slot::Pressure;
 use super::meetings::Meetings;
-use super::{Overrides, Store, StoreError, StoreFuture};
+use super::{Health, Overrides, Store, StoreError, StoreFuture};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
 
 /// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
 /// Idempotency ids and reservations a store remembers at once unless told otherwise,
-/// each with its decision: about 70 MiB when full.
+/// each with its decision: about 70 MiB when full. At the default of ten minutes for
+/// each, that is 166 new ones a second.
 pub const MAX_IDS: usize = 100_000;
 
 /// Enough that threads seldom meet and a table that grows stays small.
@@ -71,6 +79,8 @@ pub struct MemoryStore {
     shards: Box<[Padded]>,
     /// Locked before any shard, never after.
     ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
+    max_ids: usize,
+    fullness: Fullness,
     overrides: OverrideTable,
     control: ControlCell,
     meetings: Meetings,
@@ -114,29 +124,31 @@ impl MemoryStore {
     /// the counters of one check may not fit the shard they share.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
-        Self::with_bounds(max_keys, MAX_IDS)
+        Self::builder().max_keys(max_keys).build()
     }
 
-    /// The same, which remembers up to `max_ids` idempotency ids and reservations.
+    /// A store with other bounds or another clock.
     #[must_use]
-    pub fn with_bounds(max_keys: usize, max_ids: usize) -> Self {
-        Self::build(max_keys, max_ids, StoreClock::System(SystemClock::new()))
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder::default()
     }
 
     /// A store of up to `max_keys` counters that takes its time from `clock`.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
-        Self::build(max_keys, MAX_IDS, StoreClock::Given(clock))
+        Self::builder().max_keys(max_keys).clock(clock).build()
     }
 
     fn build(max_keys: usize, max_ids: usize, clock: StoreClock) -> Self {
         let per_shard = max_keys.div_ceil(SHARDS).max(1);
         let shard = |_| Padded(Lock::new(Shard::new(per_shard)));
-        let ledger = |_| Lock::new(Ledger::with_max(max_ids.div_ceil(LEDGERS)));
+        let ledger = |_| Lock::new(Ledger::with_max(max_ids.div_ceil(LEDGERS).max(1)));
         let fingerprinter = Fingerprinter::random();
         Self {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
+            max_ids,
+            fullness: Fullness::default(),
             control: ControlCell::default(),
             meetings: Meetings::new(),
             fingerprinter,
@@ -202,10 +214,12 @@ impl MemoryStore {
     fn decide_into(&self, check: &Check<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let now = self.clock.now();
         self.meetings.note(check);
-        match check.charges() {
+        let decided = match check.charges() {
             [charge] => self.decide_one(charge, now, check.is_peek(), decision),
             charges => self.decide_many(charges, now, check.is_peek(), decision),
-        }
+        };
+        // Nothing else can go wrong with it.
+        decided.inspect_err(|error| self.fullness.refused(now, error))
     }
 
     #[inline]
@@ -235,6 +249,7 @@ impl MemoryStore {
             }
             if decision.verdicts()[0].receipt().is_some() {
                 shard.insert(fingerprint, state, Pressure::of(&decision.verdicts()[0]), now.as_micros());
+                self.fullness.found_room(now);
             }
             return Ok(());
         };
@@ -269,6 +284,9 @@ impl MemoryStore {
         }
         judge(&mut parts, now, peek, decision);
         shards.write_back(&mut parts, decision, now, peek);
+        if has_room {
+            self.fullness.found_room(now);
+        }
         if has_room || !decision.is_allowed() { Ok(()) } else { Err(full()) }
     }
 
@@ -289,7 +307,11 @@ impl MemoryStore {
         let mut ledger = self.ledger(reservation.id());
         match ledger.begin(reservation, check, self.clock.now())? {
             Begin::Repeat(decision) => Ok(*decision),
-            Begin::Full => Err(StoreError::capacity(format!("all {MAX_IDS} idempotency ids are in use"))),
+            Begin::Full => {
+                let error = StoreError::capacity(format!("all {} idempotency ids are in use", self.max_ids));
+                self.fullness.refused(self.clock.now(), &error);
+                Err(error)
+            }
             Begin::New => {
                 let decision = self.decide(check)?;
                 let held = check.charges().iter().zip(decision.verdicts());
@@ -401,6 +423,11 @@ impl Store for MemoryStore {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn health(&self) -> Health {
+        let (full, is_full) = self.fullness.look(self.clock.now());
+        Health { failures: full, full, is_full, ..Health::default() }
     }
 }
 

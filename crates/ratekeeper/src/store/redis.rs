@@ -25,9 +25,11 @@ mod error;
 mod lane;
 mod layout;
 mod link;
+mod overload;
 mod override_hash;
 mod overrides;
 mod record;
+mod silence;
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +45,7 @@ use tokio::runtime::Handle;
 
 pub use self::breaker::BreakerPolicy;
 use self::encode::{Change, Item, Target, tag_of};
-use self::lane::Lane;
+use self::lane::{Bounds, Lane};
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
 use self::record::Record;
@@ -57,6 +59,8 @@ pub const SCRIPT: &str = include_str!("redis/decide.lua");
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
 /// How many checks may wait for one connection unless told otherwise.
 pub const QUEUE_MAX_DEFAULT: usize = 10_000;
+/// How long a check may wait for one connection unless told otherwise, while the server answers.
+pub const QUEUE_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// The most connections one store may have.
 pub const CONNECTIONS_MAX: usize = 64;
 /// As `TEST_TTL` in the script.
@@ -95,6 +99,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     queue_max: usize,
+    queue_wait: Duration,
     connections: usize,
     breaker: BreakerPolicy,
     clock: Option<Arc<dyn Clock>>,
@@ -113,6 +118,7 @@ impl RedisStore {
             prefix: String::new(),
             deadline: DEADLINE_DEFAULT,
             queue_max: QUEUE_MAX_DEFAULT,
+            queue_wait: QUEUE_WAIT_DEFAULT,
             connections: 1,
             breaker: BreakerPolicy::default(),
             clock: None,
@@ -143,7 +149,10 @@ impl RedisStoreBuilder {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// How long a call may take before the rule's failure policy decides.
+    /// How long the server may be silent before the rule's failure policy decides: counted
+    /// for each call from when it is made, or from the last answer if that was later. What
+    /// waits behind others on a server that answers is no outage; see
+    /// [`RedisStoreBuilder::queue_wait`].
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
@@ -153,6 +162,13 @@ impl RedisStoreBuilder {
     #[must_use]
     pub fn queue_max(self, queue_max: usize) -> Self {
         Self { queue_max, ..self }
+    }
+
+    /// How long a check may wait for one connection although the server answers, if that is
+    /// longer than the deadline; then it fails without having been sent.
+    #[must_use]
+    pub fn queue_wait(self, queue_wait: Duration) -> Self {
+        Self { queue_wait, ..self }
     }
 
     /// How many connections to have. One suffices for a server that works on
@@ -206,7 +222,8 @@ impl RedisStoreBuilder {
         let lane = |_| {
             let (script, deadline) = (Script::new(&self.script), self.deadline);
             let link = Link::start(client.clone(), script, deadline, self.breaker, runtime.clone());
-            Lane::new(link, self.queue_max, self.deadline, self.clock.clone())
+            let queue_wait = self.queue_wait.max(deadline);
+            Lane::new(link, Bounds { deadline, queue_max: self.queue_max, queue_wait }, self.clock.clone())
         };
         let lanes = (0..self.connections).map(lane).collect();
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
@@ -220,7 +237,7 @@ impl RedisStoreBuilder {
 
     /// What was given that cannot be, and what could.
     fn out_of_bounds(&self) -> Option<(String, &'static str)> {
-        let Self { prefix, deadline, queue_max, connections, .. } = self;
+        let Self { prefix, deadline, queue_max, queue_wait, connections, .. } = self;
         let bounds = [
             (
                 self.has_valid_prefix(),
@@ -233,6 +250,11 @@ impl RedisStoreBuilder {
                 "a deadline from 1 ms to 60 s",
             ),
             (*queue_max > 0, format!("a queue of {queue_max}"), "a queue of at least 1"),
+            (
+                (1..=60_000).contains(&queue_wait.as_millis()),
+                format!("a wait of {queue_wait:?} in the queue"),
+                "a wait from 1 ms to 60 s in the queue",
+            ),
             (
                 (1..=CONNECTIONS_MAX).contains(connections),
                 format!("{connections} connections"),
@@ -434,6 +456,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("prefix", &self.prefix)
             .field("deadline", &self.deadline)
             .field("queue_max", &self.queue_max)
+            .field("queue_wait", &self.queue_wait)
             .field("connections", &self.connections)
             .finish_non_exhaustive()
     }

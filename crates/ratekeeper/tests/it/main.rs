@@ -4,5 +4,7 @@
 
 mod concurrency;
 mod engine;
+mod full;
 mod limiter;
 mod memory;
+mod watching;

@@ -15,6 +15,7 @@ mod reload;
 mod schema;
 mod service_document;
 mod traces;
+mod watched_outages;
 mod world;
 mod wrong;
 

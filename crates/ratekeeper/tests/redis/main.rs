@@ -6,6 +6,7 @@ mod connections;
 mod control;
 mod engine;
 mod exactness;
+mod ids;
 mod layout;
 mod lifetimes;
 mod outages;

@@ -7,6 +7,7 @@
 
 mod calls;
 mod control;
+mod crowd;
 mod flush;
 mod full;
 mod load;

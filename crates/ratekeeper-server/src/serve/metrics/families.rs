@@ -185,6 +185,13 @@ fn store(api: &Api) -> Vec<Family> {
             health.timeouts,
         ),
         Family::of(
+            "ratekeeper_store_overloads",
+            Counter,
+            "Checks that waited too long for a store that answers, or found too many waiting",
+            health.overloads,
+        ),
+        Family::of("ratekeeper_store_full", Counter, "Checks that the store had no room for", health.full),
+        Family::of(
             "ratekeeper_store_breaker_state",
             Gauge,
             "The circuit breaker: 0 closed, 1 probing, 2 open",

@@ -4,7 +4,12 @@
 //! are under way, a new one starts at once, with whatever is in the queue; so an
 //! idle store adds no wait and needs no timer. While batches are under way the
 //! queue fills, and the next to come back takes its share of it: the busier the
-//! store, the larger the batches.
+//! store, the larger the batches. Batches are sent in the order in which they were
+//! filled, so what is asked first is decided first.
+//!
+//! Waiting in the queue is no outage. A call is given up when the server has been
+//! silent for a deadline, however long the queue; what waits too long although the
+//! server answers, or finds the queue full, is an overload of our own making.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -12,11 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratekeeper_core::{Clock, Timestamp};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use super::answer::{Answer, split};
 use super::encode::{Item, call};
 use super::link::{Link, timeout};
+use super::overload::Overload;
+use super::silence::unless_silent;
 use crate::clock::SystemClock;
 use crate::store::{Health, StoreError, StoreErrorKind};
 
@@ -33,8 +41,10 @@ const BATCH_KEYS_MAX: usize = 1_000;
 pub(super) struct Lane {
     link: Arc<Link>,
     queue: Mutex<Queue>,
-    queue_max: usize,
-    deadline: Duration,
+    /// How many batches have been sent: the number of the one whose turn it is.
+    sent: watch::Sender<u64>,
+    bounds: Bounds,
+    overload: Overload,
     /// Given to the script instead of the server's time.
     clock: Option<Arc<dyn Clock>>,
     own_clock: SystemClock,
@@ -43,7 +53,19 @@ pub(super) struct Lane {
     batches: AtomicU64,
     items: AtomicU64,
     timeouts: AtomicU64,
+    full: AtomicU64,
     failures: AtomicU64,
+}
+
+/// What a lane lets its callers wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// How long the server may be silent.
+    pub(super) deadline: Duration,
+    /// How many items may wait, ...
+    pub(super) queue_max: usize,
+    /// ... and how long, if the server answers.
+    pub(super) queue_wait: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -52,11 +74,31 @@ struct Queue {
     /// Batches under way, and the items in them.
     flying: usize,
     aboard: usize,
+    /// Batches that were filled so far.
+    filled: u64,
+}
+
+/// Items that travel together, and the how manieth batch they are.
+#[derive(Debug)]
+struct Batch {
+    jobs: Vec<Job>,
+    number: u64,
+}
+
+/// A batch's turn to be sent, which ends when it is dropped.
+#[derive(Debug)]
+struct Turn<'a>(&'a watch::Sender<u64>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|sent| *sent += 1);
+    }
 }
 
 #[derive(Debug)]
 struct Job {
     item: Item,
+    asked: Instant,
     answer: oneshot::Sender<Result<Reply, StoreError>>,
 }
 
@@ -76,23 +118,20 @@ impl Reply {
 }
 
 impl Lane {
-    pub(super) fn new(
-        link: Arc<Link>,
-        queue_max: usize,
-        deadline: Duration,
-        clock: Option<Arc<dyn Clock>>,
-    ) -> Arc<Self> {
+    pub(super) fn new(link: Arc<Link>, bounds: Bounds, clock: Option<Arc<dyn Clock>>) -> Arc<Self> {
         Arc::new(Self {
             link,
             queue: Mutex::default(),
-            queue_max,
-            deadline,
+            sent: watch::Sender::new(0),
+            bounds,
+            overload: Overload::default(),
             clock,
             own_clock: SystemClock::new(),
             ahead: AtomicI64::new(0),
             batches: AtomicU64::new(0),
             items: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
+            full: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         })
     }
@@ -106,6 +145,9 @@ impl Lane {
             breaker: self.link.breaker_state(),
             breaker_opened: self.link.times_opened(),
             timeouts: self.timeouts.load(Ordering::Relaxed),
+            overloads: self.overload.count(),
+            full: self.full.load(Ordering::Relaxed),
+            is_full: false,
             failures: self.failures.load(Ordering::Relaxed),
             batches: self.batches.load(Ordering::Relaxed),
             batched: self.items.load(Ordering::Relaxed),
@@ -122,26 +164,39 @@ impl Lane {
         Timestamp::from_micros(own.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    /// Asks, and waits for the answer within the deadline.
+    /// Asks, and waits for the answer as long as the server gives signs of life.
     pub(super) async fn ask(self: &Arc<Self>, item: Item) -> Result<Reply, StoreError> {
         let (sender, receiver) = oneshot::channel();
-        let answer = match self.submit(Job { item, answer: sender }) {
-            Ok(()) => tokio::time::timeout(self.deadline, receiver).await,
-            Err(refusal) => Ok(Ok(Err(refusal))),
-        };
-        let stopped = || StoreError::new(StoreErrorKind::Unavailable, "the store's runtime has stopped");
-        let outcome = match answer {
-            Ok(reply) => reply.unwrap_or_else(|_| Err(stopped())),
-            Err(_) => Err(timeout(self.deadline)),
+        let asked = Instant::now();
+        let outcome = match self.submit(Job { item, asked, answer: sender }) {
+            Ok(()) => self.answered(asked, receiver).await,
+            Err(refusal) => Err(refusal),
         };
         outcome.inspect_err(|error| self.count(error))
+    }
+
+    async fn answered(
+        &self,
+        asked: Instant,
+        answer: oneshot::Receiver<Result<Reply, StoreError>>,
+    ) -> Result<Reply, StoreError> {
+        let stopped =
+            |_| Err(StoreError::new(StoreErrorKind::Unavailable, "the store's runtime has stopped"));
+        // Others may be answered meanwhile: then it is our queue that takes its time.
+        let heard = || self.link.heard_of(asked);
+        match unless_silent(asked, self.bounds.deadline, heard, answer).await {
+            Some(reply) => reply.unwrap_or_else(stopped),
+            None => Err(timeout(self.bounds.deadline)),
+        }
     }
 
     /// Counts a check that could not be decided.
     pub(super) fn count(&self, error: &StoreError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        if error.kind() == StoreErrorKind::Timeout {
-            self.timeouts.fetch_add(1, Ordering::Relaxed);
+        match error.kind() {
+            StoreErrorKind::Timeout => drop(self.timeouts.fetch_add(1, Ordering::Relaxed)),
+            StoreErrorKind::Capacity => drop(self.full.fetch_add(1, Ordering::Relaxed)),
+            _ => {}
         }
     }
 
@@ -150,15 +205,15 @@ impl Lane {
             return Err(refusal);
         }
         let mut queue = self.queue();
-        if queue.waiting.len() >= self.queue_max {
+        if queue.waiting.len() >= self.bounds.queue_max {
             drop(queue);
-            let message = format!("{} checks wait for {} already", self.queue_max, self.link.server);
-            return Err(StoreError::capacity(message));
+            return Err(self.overloaded(format!("{} checks wait already", self.bounds.queue_max)));
         }
         queue.waiting.push_back(job);
-        if queue.flying < FLYING_MAX {
+        if queue.flying < FLYING_MAX
+            && let Some(batch) = queue.next_batch()
+        {
             queue.flying += 1;
-            let batch = queue.next_batch();
             drop(queue);
             let lane = Arc::clone(self);
             self.link.runtime().spawn(lane.fly(batch));
@@ -172,45 +227,92 @@ impl Lane {
 
     /// Sends a batch, hands out the answers, and goes on with what has gathered
     /// meanwhile until there is nothing left.
-    async fn fly(self: Arc<Self>, mut batch: Vec<Job>) {
-        while !batch.is_empty() {
-            let aboard = batch.len();
+    async fn fly(self: Arc<Self>, first: Batch) {
+        let mut next = Some(first);
+        while let Some(Batch { mut jobs, number }) = next {
+            let aboard = jobs.len();
+            let turn = self.turn(number).await;
             // Whoever has given up must not be charged.
-            batch.retain(|job| !job.answer.is_closed());
-            if !batch.is_empty() {
-                self.deliver(batch).await;
+            jobs.retain(|job| !job.answer.is_closed());
+            self.turn_away_late(&mut jobs);
+            if jobs.is_empty() {
+                drop(turn);
+            } else {
+                self.deliver(jobs, turn).await;
             }
             // Those who were answered may ask again at once: let them, so that the
             // next batch carries them. The server has another one meanwhile.
             if aboard > 1 {
                 tokio::task::yield_now().await;
             }
-            let mut queue = self.queue();
-            queue.aboard -= aboard;
-            batch = queue.next_batch();
-            if batch.is_empty() {
-                queue.flying -= 1;
-            }
+            next = self.landed(aboard);
         }
     }
 
-    async fn deliver(&self, batch: Vec<Job>) {
-        let items: Vec<&Item> = batch.iter().map(|job| &job.item).collect();
-        let outcome = match self.link.run(&call(&items, self.clock.as_ref().map(|clock| clock.now()))).await {
-            Ok(bytes) => self.taken_apart(bytes, &batch),
+    /// Waits until all batches before have been sent.
+    async fn turn(&self, number: u64) -> Turn<'_> {
+        if *self.sent.borrow() != number {
+            // Never fails: the sender is ours.
+            let _ = self.sent.subscribe().wait_for(|sent| *sent == number).await;
+        }
+        Turn(&self.sent)
+    }
+
+    /// Those who have waited too long, which are the first if there are any, must not be
+    /// charged either.
+    fn turn_away_late(&self, jobs: &mut Vec<Job>) {
+        let Some(latest) = Instant::now().checked_sub(self.bounds.queue_wait) else { return };
+        let late = jobs.iter().take_while(|job| job.asked < latest).count();
+        for job in jobs.drain(..late) {
+            let _ = job.answer.send(Err(self.overloaded(format!("waited {:?}", self.bounds.queue_wait))));
+        }
+    }
+
+    /// Noted here and not by whoever waits, who may hear of it when it is over.
+    #[cold]
+    fn overloaded(&self, why: String) -> StoreError {
+        self.overload.failed(&self.link.server, &why);
+        let message = format!("{why} for {}, which answers", self.link.server);
+        StoreError::new(StoreErrorKind::Overloaded, message)
+    }
+
+    /// Notes that a batch is back; the next one, if there is anything to carry.
+    fn landed(&self, aboard: usize) -> Option<Batch> {
+        let mut queue = self.queue();
+        queue.aboard -= aboard;
+        let batch = queue.next_batch();
+        if batch.is_none() {
+            queue.flying -= 1;
+        }
+        if self.overload.lasts() {
+            let (waiting, oldest) = (queue.waiting.len(), queue.waiting.front().map(|job| job.asked));
+            drop(queue);
+            let is_short = waiting <= self.bounds.queue_max / 4;
+            if is_short && oldest.is_none_or(|asked| asked.elapsed() < self.bounds.queue_wait / 4) {
+                self.overload.is_over(&self.link.server);
+            }
+        }
+        batch
+    }
+
+    async fn deliver(&self, jobs: Vec<Job>, turn: Turn<'_>) {
+        let items: Vec<&Item> = jobs.iter().map(|job| &job.item).collect();
+        let call = call(&items, self.clock.as_ref().map(|clock| clock.now()));
+        let outcome = match self.link.run_in_turn(&call, turn).await {
+            Ok(bytes) => self.taken_apart(bytes, &jobs),
             Err(error) => Err(error),
         };
         self.batches.fetch_add(1, Ordering::Relaxed);
-        self.items.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.items.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         match outcome {
             Ok(replies) => {
-                for (job, reply) in batch.into_iter().zip(replies) {
+                for (job, reply) in jobs.into_iter().zip(replies) {
                     // Whoever is gone does not mind.
                     let _ = job.answer.send(Ok(reply));
                 }
             }
             Err(error) => {
-                for job in batch {
+                for job in jobs {
                     let _ = job.answer.send(Err(error.duplicate()));
                 }
             }
@@ -241,15 +343,20 @@ impl Lane {
 impl Queue {
     /// Takes what the next batch carries: an equal share of all there is to do,
     /// so that batches do not take turns being full and empty.
-    fn next_batch(&mut self) -> Vec<Job> {
+    fn next_batch(&mut self) -> Option<Batch> {
+        if self.waiting.is_empty() {
+            return None;
+        }
         let share = (self.waiting.len() + self.aboard).div_ceil(FLYING_MAX).clamp(1, BATCH_MAX);
         let mut keys = 0;
         let fits = self.waiting.iter().take(share).take_while(|job| {
             keys += job.item.key_count();
             keys <= BATCH_KEYS_MAX
         });
-        let count = fits.count().max(1).min(self.waiting.len());
+        let count = fits.count().max(1);
         self.aboard += count;
-        self.waiting.drain(..count).collect()
+        let number = self.filled;
+        self.filled += 1;
+        Some(Batch { jobs: self.waiting.drain(..count).collect(), number })
     }
 }

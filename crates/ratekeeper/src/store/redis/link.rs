@@ -5,23 +5,30 @@
 //! seen enough, calls fail at once and the keeper probes the server: one probe at
 //! a time, ever more rarely.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::breaker::{Breaker, BreakerPolicy, back_off};
 use super::encode::{Call, call};
+use super::silence::unless_silent;
 use crate::store::{BreakerState, StoreError, StoreErrorKind};
 
 /// How long connecting may take, at least: a handshake is several round trips.
 const CONNECT_MIN: Duration = Duration::from_millis(250);
 /// Commands that wait to be written to one connection: batches and a few others.
 const PIPELINE_MAX: usize = 256;
+/// How many deadlines a call may take in all if others are answered meanwhile: it is
+/// sent behind one other at most.
+const DEADLINES_MAX: u32 = 2;
 
 /// The script and its digest.
 #[derive(Debug)]
@@ -49,6 +56,9 @@ pub(super) struct Link {
     keeping: AtomicBool,
     generations: AtomicU64,
     opened: AtomicU64,
+    started: Instant,
+    /// When the server last said anything, in microseconds since `started`.
+    heard: AtomicU64,
     runtime: Handle,
 }
 
@@ -81,6 +91,8 @@ impl Link {
             keeping: AtomicBool::new(false),
             generations: AtomicU64::new(0),
             opened: AtomicU64::new(0),
+            started: Instant::now(),
+            heard: AtomicU64::new(0),
             runtime,
         });
         link.wake_keeper(Duration::ZERO);
@@ -120,7 +132,16 @@ impl Link {
     /// Runs the script once, within the deadline. Never sent twice: what was
     /// not answered may have been charged.
     pub(super) async fn run(self: &Arc<Self>, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
-        let reply = self.within_deadline(|connection| self.evaluate(connection, call)).await?;
+        self.run_in_turn(call, ()).await
+    }
+
+    /// The same; drops `turn` as soon as the call is on its way, before whatever is sent next.
+    pub(super) async fn run_in_turn<T>(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+        turn: T,
+    ) -> Result<Vec<u8>, StoreError> {
+        let reply = self.within_deadline(turn, |connection| self.evaluate(connection, call)).await?;
         match reply {
             Value::BulkString(bytes) => Ok(bytes),
             _ => Err(super::answer::garbled()),
@@ -138,11 +159,24 @@ impl Link {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        self.within_deadline(send).await
+        self.within_deadline((), send).await
     }
 
-    async fn within_deadline<F>(
+    /// The later of an instant and when the server last said anything.
+    pub(super) fn heard_of(&self, since: Instant) -> Instant {
+        since.max(self.started + Duration::from_micros(self.heard.load(Ordering::Relaxed)))
+    }
+
+    fn answered(&self) {
+        let now = Instant::now();
+        let since = u64::try_from((now - self.started).as_micros()).unwrap_or(u64::MAX);
+        self.heard.store(since, Ordering::Relaxed);
+        self.breaker.succeeded(now.into_std());
+    }
+
+    async fn within_deadline<T, F>(
         self: &Arc<Self>,
+        turn: T,
         send: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<Value, StoreError>
     where
@@ -152,18 +186,29 @@ impl Link {
         let attempt = async {
             let (connection, number) = self.connection().await?;
             generation = Some(number);
+            // Looked at once, it is in the connection's queue, if the runtime lets it: see there.
+            let mut sent = pin!(tokio::task::unconstrained(send(connection)));
+            let at_once = std::future::poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await;
+            drop(turn);
+            let reply = match at_once {
+                Poll::Ready(reply) => reply,
+                Poll::Pending => sent.await,
+            };
             // The client hands a server's refusal over as if it were an answer.
-            Ok(send(connection).await.and_then(Value::extract_error))
+            Ok(reply.and_then(Value::extract_error))
         };
-        let outcome = match tokio::time::timeout(self.deadline, attempt).await {
-            Ok(Err(refusal)) => return Err(refusal),
-            Ok(Ok(outcome)) => outcome,
-            Err(_) => {
+        let begun = Instant::now();
+        // What was sent before may be answered only meanwhile.
+        let heard = || self.heard_of(begun).min(begun + self.deadline * (DEADLINES_MAX - 1));
+        let outcome = match unless_silent(begun, self.deadline, heard, attempt).await {
+            Some(Err(refusal)) => return Err(refusal),
+            Some(Ok(outcome)) => outcome,
+            None => {
                 self.failed(None, "no answer in time");
                 return Err(timeout(self.deadline));
             }
         };
-        outcome.inspect(|_| self.breaker.succeeded(Instant::now())).map_err(|error| {
+        outcome.inspect(|_| self.answered()).map_err(|error| {
             let known = StoreError::from_redis(&error);
             if error.is_io_error() || error.is_connection_dropped() {
                 self.failed(generation, &error.to_string());
@@ -171,7 +216,7 @@ impl Link {
                 self.failed(None, &error.to_string());
             } else {
                 // It answers, if not what we hoped for.
-                self.breaker.succeeded(Instant::now());
+                self.answered();
             }
             known
         })
@@ -210,7 +255,7 @@ impl Link {
 
     /// Counts a failure; `lost` is the connection it was the end of.
     fn failed(self: &Arc<Self>, lost: Option<u64>, why: &str) {
-        if self.breaker.failed(Instant::now()) {
+        if self.breaker.failed(Instant::now().into_std()) {
             let first = back_off(self.breaker.policy(), 0);
             self.open(StoreErrorKind::Unavailable, why);
             self.wake_keeper(first);

@@ -85,9 +85,14 @@ impl<'a> Record<'a> {
         Ok(Self { digest, answer, charges })
     }
 
-    /// The decision it holds, again, for the check it was of.
+    /// The decision it holds, again, for the check it was of: by the quotas of then, which
+    /// rules may have changed since.
     pub(super) fn repeat(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
-        let own = check.charges().iter().map(|charge| (charge.key(), charge.quota()));
+        if check.charges().len() != self.charges.len() {
+            return Err(garbled());
+        }
+        let pairs = check.charges().iter().zip(&self.charges);
+        let own = pairs.map(|(charge, kept)| (charge.key(), &kept.quota));
         let charges = self.charges(own)?;
         Ok(self.answer.decide(&charges, |index| self.charges[index].tag, false)?.from_origin(Origin::Repeat))
     }

@@ -175,7 +175,7 @@ fn the_queue_has_a_bound() {
         let _inside = rig.runtime.enter();
         let refusal = ask(&rig.store, "queued", &rig.quota).now_or_never().expect("an answer at once");
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Capacity, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded, "{error}");
     }
     let failures = rig.health().failures;
     server.resume();

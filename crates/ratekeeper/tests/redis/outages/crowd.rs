@@ -1,0 +1,159 @@
+//! More is asked at once than a server can answer: that takes its time, and is no outage.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use ratekeeper::{Charge, Charges, Key, Name, Quota, RedisStore, Store, StoreError, StoreErrorKind};
+use ratekeeper_testkit::servers::{Flavour, Server};
+
+use super::rig::{RULE, Rig, quota, server};
+use super::{PATIENCE, logs, until};
+
+/// Far more than are answered within a deadline.
+const CROWD: usize = 20_000;
+const DEADLINE: Duration = Duration::from_secs(1);
+const LIMIT: u64 = 100;
+const SHARED: &str = "crowd";
+/// Charges of each check beside the one that matters, so that it takes its time.
+const BESIDES: usize = 63;
+
+/// How a call ended: what was left, if it was admitted.
+type Outcome = Result<Option<u32>, StoreErrorKind>;
+
+struct Ended {
+    outcome: Outcome,
+    from: Instant,
+    to: Instant,
+}
+
+async fn ask(store: &RedisStore, quota: &Quota, besides: usize) -> Result<Option<u32>, StoreError> {
+    let large: Quota = "1000000/h".parse().unwrap();
+    let others: Vec<String> = (0..besides).map(|number| format!("beside-{number}")).collect();
+    let mut charges = Charges::new();
+    charges.push(Charge::new(Key::new(Name::new(RULE).unwrap(), SHARED).unwrap(), quota)).unwrap();
+    for other in &others {
+        charges.push(Charge::new(Key::new(Name::new(RULE).unwrap(), other).unwrap(), &large)).unwrap();
+    }
+    let decision = store.check(&charges.check().unwrap()).await?;
+    Ok(decision.is_allowed().then(|| decision.verdicts()[0].remaining()))
+}
+
+/// All ask at once, each in a task of its own; `meanwhile` is done when they have begun to.
+fn crowd(rig: &Rig, besides: usize, meanwhile: impl FnOnce()) -> Vec<Ended> {
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let (store, quota) = (rig.store.clone(), rig.quota);
+            rig.runtime.spawn(async move {
+                let from = Instant::now();
+                let outcome = ask(&store, &quota, besides).await.map_err(|error| error.kind());
+                Ended { outcome, from, to: Instant::now() }
+            })
+        })
+        .collect();
+    meanwhile();
+    rig.runtime.block_on(async {
+        let mut all = Vec::with_capacity(CROWD);
+        for task in tasks {
+            all.push(task.await.unwrap());
+        }
+        all
+    })
+}
+
+fn rig(title: &str, server: &Server, limit: u64, queue_wait: Duration) -> Rig {
+    let settings = |builder: ratekeeper::RedisStoreBuilder| {
+        builder.deadline(DEADLINE).queue_max(CROWD).queue_wait(queue_wait)
+    };
+    Rig::with(title, server.port(), limit, settings).connected()
+}
+
+#[test]
+fn a_crowd_gets_what_there_is_and_no_more() {
+    let server = server(Flavour::Redis7, &[]);
+    let rig = rig("a crowd", &server, LIMIT, 3 * PATIENCE);
+    let start = Instant::now();
+    let all = crowd(&rig, BESIDES, || {});
+    rig.say(&format!("{CROWD} answers in {:?}", start.elapsed()));
+    let failures: Vec<_> = all.iter().filter_map(|ended| ended.outcome.err()).collect();
+    assert!(failures.is_empty(), "{} of {CROWD} on a healthy server: {:?}", failures.len(), failures[0]);
+    let admitted = all.iter().filter(|ended| matches!(ended.outcome, Ok(Some(_)))).count() as u64;
+    assert_eq!((admitted, rig.used(SHARED)), (LIMIT, LIMIT));
+    assert_eq!((rig.health().failures, rig.health().breaker_opened), (0, 0));
+}
+
+/// Whoever waits in the queue when a server falls silent waits a deadline from then on,
+/// like those whom the server has not answered.
+#[test]
+fn a_queue_ends_with_a_server_that_falls_silent() {
+    let server = server(Flavour::Redis7, &[]);
+    let rig = rig("a crowd, and SIGSTOP", &server, 1_000_000, 3 * PATIENCE);
+    let batches = rig.health().batches;
+    let all = crowd(&rig, 0, || {
+        until("an answer", || rig.health().batches > batches);
+        server.pause();
+    });
+    let last = all.iter().filter(|ended| ended.outcome.is_ok()).map(|ended| ended.to).max().unwrap();
+    let mut failed = 0;
+    for ended in all.iter().filter(|ended| ended.outcome.is_err()) {
+        failed += 1;
+        let waited = ended.to.saturating_duration_since(ended.from.max(last));
+        // The rest of the bound is for the machine, which has thousands to wake.
+        assert!(waited < 3 * DEADLINE, "{waited:?} for {:?}", ended.outcome);
+        let expected = [Err(StoreErrorKind::Timeout), Err(StoreErrorKind::Unavailable)];
+        assert!(expected.contains(&ended.outcome), "{:?}", ended.outcome);
+    }
+    rig.say(&format!("{failed} of {CROWD} failed"));
+    assert!(failed > 0 && rig.health().overloads == 0);
+    server.resume();
+    let answered = all.iter().filter(|ended| ended.outcome.is_ok()).count() as u64;
+    let used = rig.used(SHARED);
+    // Two batches at most had been sent to it before the breaker, and two with each deadline.
+    assert!((answered..=answered + 10 * 64).contains(&used), "{answered} answered, {used} charged");
+}
+
+/// What waits too long is not sent, and says that it was our queue and not the server.
+#[test]
+fn an_overload_is_told_apart_from_an_outage() {
+    let server = server(Flavour::Redis7, &[]);
+    let rig = rig("overload", &server, 1_000_000, DEADLINE);
+    let skipped = logs::all().len();
+    let all = crowd(&rig, BESIDES, || {});
+    let count = |outcome: fn(&Outcome) -> bool| all.iter().filter(|ended| outcome(&ended.outcome)).count();
+    let (answered, late) = (count(Result::is_ok), count(|it| *it == Err(StoreErrorKind::Overloaded)));
+    rig.say(&format!("{answered} answered, {late} waited too long"));
+    assert!(late > 0, "the machine is too fast for this test");
+    assert_eq!(answered + late, CROWD);
+    assert_eq!(rig.used(SHARED), answered as u64, "what was not sent is not charged");
+    let health = rig.health();
+    assert_eq!((health.overloads, health.timeouts, health.breaker_opened), (late as u64, 0, 0));
+    let told = || logs::about(server.port(), skipped);
+    until("the end of it", || told().len() >= 2);
+    let lines = told();
+    assert!(lines[0].starts_with("WARN") && lines[0].contains("overload: rules decide"), "{lines:?}");
+    assert!(lines[1].starts_with("INFO") && lines[1].contains("overload is over"), "{lines:?}");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+/// One caller's checks are decided in the order in which it asked, also where several calls
+/// to the server carry them.
+#[test]
+fn what_is_asked_first_is_decided_first() {
+    let server = server(Flavour::Redis7, &[]);
+    let rig = rig("order", &server, 1_000_000, 3 * PATIENCE);
+    let sizes = [2, 2, 2, 3, 10, 65, 130, 600];
+    for (round, size) in sizes.into_iter().cycle().take(400).enumerate() {
+        let (store, quota) = (rig.store.clone(), quota(1_000_000));
+        let task = rig.runtime.spawn(async move {
+            let asked: Vec<_> = (0..size).map(|_| ask(&store, &quota, 0)).collect();
+            join_all(asked).await
+        });
+        let left: Vec<u32> = rig
+            .runtime
+            .block_on(task)
+            .unwrap()
+            .into_iter()
+            .map(|answer| answer.unwrap().expect("room"))
+            .collect();
+        assert!(left.is_sorted_by(|one, next| *one == next + 1), "{size} in round {round}: {left:?}");
+    }
+}
