@@ -8,7 +8,7 @@ SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint deps servers test-rust test-python test-interleavings test-of-tests test-of-all-tests wheel \
-	bench-http bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer fuzz audit
+	bench-http bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-server-peer: ## The server that bench-server compares with, into target/pe
 bench-server: servers bench-server-peer ## Compare the server with throttlecrab-server; writes docs/benchmarks.md (8 minutes, quiet machine)
 	$(CARGO) build --release --locked -p ratekeeper-server
 	cd benches && $(CARGO) run --release --locked --features server --bin server -- --out ../docs/benchmarks.md
+
+check-unit: ## What systemd says of deploy/ratekeeper.service (needs systemd)
+	$(PYTHON) scripts/check_unit.py
 
 fuzz: ## Fuzz TARGET for SECONDS (needs nightly and cargo-fuzz)
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(SECONDS)
