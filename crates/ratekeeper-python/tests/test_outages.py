@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from servers import RedisServer, nobody, wait_for
 
-from ratekeeper import Limiter, Rule, Store, StoreError
+from ratekeeper import Limiter, Policies, PolicyLimiter, Rule, Store, StoreError
 
 
 @pytest.fixture
@@ -32,6 +32,16 @@ def test_rules_decide_when_the_store_is_away(away: Store) -> None:
     assert denial is not None and denial.status == 503
     assert [local.check("a").allowed for _ in range(3)] == [True, True, False], "half of four"
     assert allows.outages.allowed == 3 and denies.outages.denied == 1 and local.outages.local == 3
+
+
+def test_monitor_mode_denies_nobody_when_the_store_is_away(away: Store) -> None:
+    denies = Limiter(away, Rule("r", "1/1h", on_outage="deny"))
+    assert denies.check("a", mode="monitor") and not denies.check("a")
+    assert Limiter(away, Rule("r", "1/1h", on_outage="deny", mode="monitor")).check("a")
+    policies = Policies()
+    policies.install('service = "s"\n[[rules]]\nname = "r"\ncaller_key = true\nquota = "1/h"\non_outage = "deny"\n')
+    service = PolicyLimiter(away, policies).service("s")
+    assert service.check(key="k", mode="monitor") and not service.check(key="k", mode="on")
 
 
 def test_stores_themselves_raise(away: Store) -> None:

@@ -326,6 +326,9 @@ def test_outages(own_server: RedisServer, kind: str, view: str) -> None:
         denied = client.get("/strict", x_project="1:2")
         assert (denied.status, denied.headers["retry-after"]) == (503, "1")
         assert denied.json == {"detail": "Rate limits could not be checked. Try again later."}
+    with override_settings(RATELIMIT_MODE="monitor"):
+        for client in served(kind, store):
+            assert client.get("/strict", x_project="1:2").status == 200, "monitor mode denies nobody"
     with override_settings(RATELIMIT_ON_OUTAGE="local"):
         for client in served(kind, store):
             assert [client.get(f"/{view}", x_project="1:2").status for _ in range(3)] == [200, 200, 429]
