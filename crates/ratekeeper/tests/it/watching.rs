@@ -65,7 +65,8 @@ async fn an_id_stands_for_its_request_also_when_limits_have_changed() {
         let rule = Rule::new("per-user", |user: &str| Some(user.into())).quotas(quotas);
         Limiter::builder_on(Arc::clone(&store)).rule(rule).build().unwrap()
     };
-    let (before, after, hold) = (limiter("5/min"), limiter("6/min"), Duration::from_secs(60));
+    let (before, after, hold) =
+        (limiter("5/min fixed_window"), limiter("6/min fixed_window"), Duration::from_secs(60));
     let first = before.reserve("ann", 2, "order-1", hold).await.unwrap();
     let again = after.reserve("ann", 2, "order-1", hold).await.unwrap();
     assert_eq!(again.origin(), Origin::Repeat);

@@ -234,7 +234,6 @@ impl Lane {
             let turn = self.turn(number).await;
             // Whoever has given up must not be charged.
             jobs.retain(|job| !job.answer.is_closed());
-            self.turn_away_late(&mut jobs);
             if jobs.is_empty() {
                 drop(turn);
             } else {
@@ -258,16 +257,6 @@ impl Lane {
         Turn(&self.sent)
     }
 
-    /// Those who have waited too long, which are the first if there are any, must not be
-    /// charged either.
-    fn turn_away_late(&self, jobs: &mut Vec<Job>) {
-        let Some(latest) = Instant::now().checked_sub(self.bounds.queue_wait) else { return };
-        let late = jobs.iter().take_while(|job| job.asked < latest).count();
-        for job in jobs.drain(..late) {
-            let _ = job.answer.send(Err(self.overloaded(format!("waited {:?}", self.bounds.queue_wait))));
-        }
-    }
-
     /// Noted here and not by whoever waits, who may hear of it when it is over.
     #[cold]
     fn overloaded(&self, why: String) -> StoreError {
@@ -276,21 +265,28 @@ impl Lane {
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
 
-    /// Notes that a batch is back; the next one, if there is anything to carry.
+    /// Notes that a batch is back; the next one, if there is anything to carry. Whoever has
+    /// waited too long is not among that, and hears of it at once.
     fn landed(&self, aboard: usize) -> Option<Batch> {
+        let now = Instant::now();
         let mut queue = self.queue();
         queue.aboard -= aboard;
+        let late = now.checked_sub(self.bounds.queue_wait).map(|latest| queue.take_late(latest));
         let batch = queue.next_batch();
         if batch.is_none() {
             queue.flying -= 1;
         }
-        if self.overload.lasts() {
-            let (waiting, oldest) = (queue.waiting.len(), queue.waiting.front().map(|job| job.asked));
-            drop(queue);
+        let (waiting, oldest) = (queue.waiting.len(), queue.waiting.front().map(|job| job.asked));
+        drop(queue);
+        let late = late.unwrap_or_default();
+        if self.overload.lasts() && late.is_empty() {
             let is_short = waiting <= self.bounds.queue_max / 4;
-            if is_short && oldest.is_none_or(|asked| asked.elapsed() < self.bounds.queue_wait / 4) {
+            if is_short && oldest.is_none_or(|asked| now - asked < self.bounds.queue_wait / 4) {
                 self.overload.is_over(&self.link.server);
             }
+        }
+        for job in late.into_iter().filter(|job| !job.answer.is_closed()) {
+            let _ = job.answer.send(Err(self.overloaded(format!("waited {:?}", self.bounds.queue_wait))));
         }
         batch
     }
@@ -341,6 +337,12 @@ impl Lane {
 }
 
 impl Queue {
+    /// Takes those who have asked before an instant: they are the first, if there are any.
+    fn take_late(&mut self, latest: Instant) -> Vec<Job> {
+        let count = self.waiting.iter().take_while(|job| job.asked < latest).count();
+        self.waiting.drain(..count).collect()
+    }
+
     /// Takes what the next batch carries: an equal share of all there is to do,
     /// so that batches do not take turns being full and empty.
     fn next_batch(&mut self) -> Option<Batch> {
