@@ -18,7 +18,7 @@ const POLICY: &str = r#"
     [[rules]]
     name = "per-user"
     keys = "user:{identity.user}"
-    quota = "1000000/h"
+    quota = "1000000/h fixed_window"
 "#;
 /// As long as the machine may keep a server that is well from answering.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ fn the_largest_batch_is_decided_by_the_store_and_lets_others_be() {
 fn batches_are_decided_in_their_order() {
     let server = Server::start(Flavour::Redis7);
     let rig = on(&server);
-    let limit = json!({ "charges": [{ "key": "all", "quota": "1000000/h" }] });
+    let limit = json!({ "charges": [{ "key": "all", "quota": "1000000/h fixed_window" }] });
     let request = json!({ "identity": { "user": "ann" } });
     for (path, check) in [("/v1/limit/batch", limit), ("/v1/check/batch", request)] {
         for size in [2, 3, 65, 600].into_iter().cycle().take(60) {
