@@ -4,9 +4,9 @@
 //! Python's objects; it decides nothing itself. `python/ratekeeper/_native.pyi` says
 //! what every call does.
 //!
-//! - [`runtime`]: the threads behind it, and what becomes of them at a fork;
-//! - [`awaiting`]: answers for event loops;
-//! - [`logging`]: what the engine has to say;
+//! - `runtime`: the threads behind it, and what becomes of them at a fork;
+//! - `awaiting`: answers for event loops;
+//! - `logging`: what the engine has to say;
 //! - the rest: one module for each subject.
 //!
 //! No thread of ours ever takes the interpreter's lock: what they have to say waits

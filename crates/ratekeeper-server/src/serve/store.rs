@@ -31,7 +31,8 @@ impl Opened {
             None => store_of_policies(policies)?,
         };
         let Some(url) = url.filter(|url| url != MEMORY) else {
-            let store = MemoryStore::builder().max_keys(config.memory_keys).max_ids(config.memory_ids).build();
+            let store =
+                MemoryStore::builder().max_keys(config.memory_keys).max_ids(config.memory_ids).build();
             let description = "memory, of this process alone";
             return Ok(Self { store: Arc::new(store), description, deadline: None });
         };
