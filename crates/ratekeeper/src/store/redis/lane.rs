@@ -207,7 +207,7 @@ impl Lane {
         let mut queue = self.queue();
         if queue.waiting.len() >= self.bounds.queue_max {
             drop(queue);
-            return Err(self.overloaded(format!("{} checks wait already", self.bounds.queue_max)));
+            return Err(self.overloaded(&format!("{} checks wait already", self.bounds.queue_max)));
         }
         queue.waiting.push_back(job);
         if queue.flying < FLYING_MAX
@@ -259,8 +259,8 @@ impl Lane {
 
     /// Noted here and not by whoever waits, who may hear of it when it is over.
     #[cold]
-    fn overloaded(&self, why: String) -> StoreError {
-        self.overload.failed(&self.link.server, &why);
+    fn overloaded(&self, why: &str) -> StoreError {
+        self.overload.failed(&self.link.server, why);
         let message = format!("{why} for {}, which answers", self.link.server);
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
@@ -286,7 +286,7 @@ impl Lane {
             }
         }
         for job in late.into_iter().filter(|job| !job.answer.is_closed()) {
-            let _ = job.answer.send(Err(self.overloaded(format!("waited {:?}", self.bounds.queue_wait))));
+            let _ = job.answer.send(Err(self.overloaded(&format!("waited {:?}", self.bounds.queue_wait))));
         }
         batch
     }

@@ -130,7 +130,7 @@ fn an_overload_is_told_apart_from_an_outage() {
     assert!((answered..=answered + unanswered as u64).contains(&used), "what was not sent is not charged");
     assert_eq!(rig.health().overloads, late as u64);
     let told = || logs::about(server.port(), skipped).into_iter().filter(|line| line.contains("overload"));
-    until("the end of it", || told().last().is_some_and(|line| line.starts_with("INFO")));
+    until("the end of it", || told().next_back().is_some_and(|line| line.starts_with("INFO")));
     for (number, line) in told().enumerate() {
         let expected = ["WARN message=overload: rules decide", "INFO message=overload is over"][number % 2];
         assert!(line.starts_with(expected), "{line}");
