@@ -116,6 +116,7 @@ const fn word(kind: StoreErrorKind) -> &'static str {
     match kind {
         StoreErrorKind::Capacity => "capacity",
         StoreErrorKind::Timeout => "timeout",
+        StoreErrorKind::Overloaded => "overloaded",
         StoreErrorKind::ReadOnly => "read_only",
         StoreErrorKind::Unreadable => "unreadable",
         StoreErrorKind::Permission => "permission",

@@ -55,7 +55,7 @@ class RatekeeperError(Exception):
 class StoreError(RatekeeperError):
     """A store could not answer. `Limiter.check` never raises it: rules decide then."""
 
-    kind: Literal["capacity", "timeout", "unavailable", "read_only", "unreadable", "permission", "protocol"]
+    kind: Literal["capacity", "timeout", "overloaded", "unavailable", "read_only", "unreadable", "permission", "protocol"]
     """Which failure it is. After `timeout` the call may have been charged."""
     is_transient: bool
     """Whether the same call may succeed later."""
@@ -393,6 +393,12 @@ class Health:
     def breaker_opened(self) -> int: ...
     @property
     def timeouts(self) -> int: ...
+    @property
+    def overloads(self) -> int: ...
+    @property
+    def full(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
     @property
     def failures(self) -> int: ...
     @property

@@ -34,6 +34,24 @@ impl Health {
         self.0.timeouts
     }
 
+    /// Checks that waited too long for a server that answers, or found too many waiting.
+    #[getter]
+    fn overloads(&self) -> u64 {
+        self.0.overloads
+    }
+
+    /// Checks for which the store had no room left ...
+    #[getter]
+    fn full(&self) -> u64 {
+        self.0.full
+    }
+
+    /// ... and whether that goes on.
+    #[getter]
+    fn is_full(&self) -> bool {
+        self.0.is_full
+    }
+
     /// Checks that failed for any reason, those that the breaker refused included.
     #[getter]
     fn failures(&self) -> u64 {
