@@ -86,6 +86,9 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     assert_eq!(client.call("/v1/limit", &charge("allow")).status, 200);
     let shut = client.call("/v1/limit", &charge("deny"));
     assert_eq!((shut.status, shut.header("retry-after")), (503, Some("1")));
+    let watching =
+        json!({ "charges": [{ "key": "k", "quota": "1/s", "shadow": true }], "on_outage": "deny" });
+    assert_eq!(client.call("/v1/limit", &watching).status, 200, "what only watches denies nobody");
     for (outcome, least) in [("allowed", 2), ("denied", 2)] {
         let series = format!("ratekeeper_outage_decisions_total{{outcome=\"{outcome}\"}}");
         assert!(metric(&rig, &series).unwrap() >= least, "{outcome}");

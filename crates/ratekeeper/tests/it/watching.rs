@@ -79,7 +79,7 @@ async fn an_id_stands_for_its_request_also_when_limits_have_changed() {
     let error = before.reserve("ann", 1, r#"say "ah""#, hold).await.map(|_| ());
     assert!(error.is_ok());
     let error = before.reserve("bob", 1, r#"say "ah""#, hold).await.unwrap_err().to_string();
-    assert!(error.contains(r#"`say \"ah\"`"#), "escaped once: {error}");
+    assert!(error.contains(r#"`say "ah"`"#), "as it was said: {error}");
 }
 
 /// Whoever says the limit itself says something else with another one.

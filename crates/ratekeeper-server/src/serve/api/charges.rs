@@ -61,8 +61,11 @@ impl<'c> Asked<'c> {
             let prepared = Prepared::unnamed(charge, names);
             charges.push(prepared.map_err(|problem| problem.within(&place(index)))?);
         }
+        let watches = charges.iter().all(|prepared| prepared.enforcement == Enforcement::Shadow);
         let on_outage = match call.on_outage.as_ref().map(Text::as_str) {
             None | Some("allow") => OnOutage::Allow,
+            // What only watches denies nobody.
+            Some("deny") if watches => OnOutage::Allow,
             Some("deny") => OnOutage::Deny,
             Some(_) => return Err(Problem::wrong("on_outage", "allow or deny")),
         };

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 /// How often a wait is lengthened because this process itself was late.
 const EXCUSES_MAX: u32 = 2;
 /// The part of a deadline by which it may be late and no excuse is needed.
-const PUNCTUAL: u32 = 16;
+const PUNCTUAL: u32 = 4;
 
 /// What comes of `attempt`, unless the server is silent for a deadline: counted from when it
 /// `began`, or from when the server was last `heard` of.
