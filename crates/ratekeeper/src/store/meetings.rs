@@ -78,9 +78,7 @@ fn digest(value: impl Hash) -> u64 {
 }
 
 #[cold]
-#[cfg_attr(not(any(feature = "redis", feature = "policy")), expect(unused_variables))]
 fn warn(charge: &Charge<'_>, endpoint: &str) {
-    #[cfg(any(feature = "redis", feature = "policy"))]
     tracing::warn!(
         rule = %charge.key().scope(),
         quota = %charge.quota(),
