@@ -44,7 +44,12 @@ impl Body for AnswerBody {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let length = self.rest.len().min(PIECE);
-        let piece = self.rest.split_to(length);
+        // Nearly always it is all of it, and nobody has to share it with what is left.
+        let piece = if length == self.rest.len() {
+            std::mem::take(&mut self.rest)
+        } else {
+            self.rest.split_to(length)
+        };
         if self.rest.is_empty() {
             self.taken = Taken::default();
         }
