@@ -6,10 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
 from conftest import Backend
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 
 
 def run(program: str) -> str:
