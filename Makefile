@@ -36,16 +36,16 @@ servers: ## The servers that tests start, into target/servers (root on Debian, o
 test-rust: servers ## All Rust tests (budget: 10 minutes)
 	$(CARGO) test --workspace --all-features --locked
 
-test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 7 minutes)
+test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 8 minutes)
 	$(PYTHON) scripts/python_tests.py
 
 wheel: ## The Python package for release, into target/wheels
 	$(PYTHON) scripts/python_wheel.py
 
-test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 3 minutes)
+test-interleavings: ## The memory store under shuttle, which tries thread interleavings (budget: 1 minute)
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --locked -p ratekeeper-interleavings --target-dir target/shuttle
 
-test-of-tests: servers ## Apply wrong edits to algorithms and script one by one; each must make a test fail (budget: 6 minutes)
+test-of-tests: servers ## Apply wrong edits to algorithms and script one by one; each must make a test fail (budget: 5 minutes)
 	$(PYTHON) scripts/test_of_tests.py --skip policy --skip store
 
 test-of-all-tests: servers ## The same with edits to stores and policies, which take long to build (15 minutes more)
