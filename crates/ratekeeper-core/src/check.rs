@@ -91,6 +91,7 @@ pub struct Charge<'a> {
     pub(crate) level: Level,
     pub(crate) overrides: Option<OverrideScope<'a>>,
     pub(crate) flat: bool,
+    pub(crate) index: u16,
 }
 
 impl<'a> Charge<'a> {
@@ -106,6 +107,7 @@ impl<'a> Charge<'a> {
             level: Level::Default,
             overrides: None,
             flat: false,
+            index: 0,
         }
     }
 
@@ -152,6 +154,13 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn flat(self) -> Self {
         Self { flat: true, ..self }
+    }
+
+    /// Which item of a call it is, for surfaces that show the caller's own name for it:
+    /// [`Verdict::index`](crate::Verdict::index) repeats it. Nothing is found by it.
+    #[must_use]
+    pub const fn at_index(self, index: u16) -> Self {
+        Self { index, ..self }
     }
 
     /// What it counts against.
@@ -259,7 +268,7 @@ impl<'a> Charges<'a> {
                 && known.shared_scope().is_some_and(|scope| charge.shared_scope() == Some(scope))
         };
         let Some(known) = self.0.iter().find(meets) else { return Ok(()) };
-        let got = format!("{} and {} on one counter", known.key.scope(), charge.key.scope());
+        let got = format!("{} and {} on one counter", known.key.label(), charge.key.label());
         let expected = "one fixed window for a project on an endpoint, as Application Kit has it: give the \
                         other another endpoint or algorithm";
         Err(InvalidInput::new(Field::Check, got, expected))
@@ -279,8 +288,8 @@ impl<'a> Charges<'a> {
 
 impl<'a> Charge<'a> {
     fn absorb(&mut self, other: &Charge<'a>) -> Result<(), InvalidInput> {
-        if *self != (Charge { cost: self.cost, ..*other }) {
-            let got = format!("{} on one key as {} and as {}", self.key.scope(), self.quota, other.quota);
+        if *self != (Charge { cost: self.cost, index: self.index, ..*other }) {
+            let got = format!("{} on one key as {} and as {}", self.key.label(), self.quota, other.quota);
             return Err(InvalidInput::new(
                 Field::Check,
                 got,
@@ -338,7 +347,7 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.charges.iter().fold(DIGEST_START, |digest, charge| {
-            let (scope, quota, cost) = (charge.key.scope(), charge.quota, charge.cost);
+            let (scope, quota, cost) = (charge.key.label(), charge.quota, charge.cost);
             let terms = match self.by_rules {
                 true => format!("{scope}\n{cost}\n"),
                 false => format!("{scope}\n{quota}\n{cost}\n"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Receipt, Status};
-use crate::check::{Enforcement, Level};
+use crate::check::{Charge, Check, Enforcement, Level};
 use crate::name::Name;
 use crate::quota::{Algorithm, Quota};
 use crate::time::{Timestamp, Wait, write_micros};
@@ -53,6 +53,8 @@ pub struct Verdict {
     pub(crate) enforcement: Enforcement,
     /// Whether the receipt is one.
     pub(crate) charged: bool,
+    pub(crate) index: u16,
+    pub(crate) counter: u64,
 }
 
 impl Verdict {
@@ -103,6 +105,18 @@ impl Verdict {
     #[must_use]
     pub const fn retry_after(&self) -> Wait {
         self.retry_after
+    }
+
+    /// Which item of the call it is about ([`Charge::at_index`](crate::Charge::at_index)).
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index.into()
+    }
+
+    /// The store's number for the counter: refunds are paired with charges by it.
+    #[must_use]
+    pub const fn counter(&self) -> u64 {
+        self.counter
     }
 
     /// Proof of the charge, if something was charged.
@@ -213,13 +227,6 @@ impl Decision {
         self
     }
 
-    /// The part of a [`Decision::joined`] one behind the first `count` verdicts.
-    #[must_use]
-    pub fn without_first(mut self, count: usize) -> Self {
-        self.verdicts.drain(..count.min(self.verdicts.len()));
-        self
-    }
-
     /// The decision turned into a denial by the verdict at `index`, which only
     /// told (its cost was 0) that it has no room. Its charges must be given back.
     #[must_use]
@@ -232,6 +239,32 @@ impl Decision {
             self.retry_after = self.retry_after.max(verdict.retry_after);
         }
         Self { outcome: Outcome::Deny, ..self }
+    }
+
+    /// Notes which counter each verdict is about, in the order of the charges.
+    #[inline]
+    pub fn set_counters(&mut self, counters: impl IntoIterator<Item = u64>) {
+        for (verdict, counter) in self.verdicts.iter_mut().zip(counters) {
+            verdict.counter = counter;
+        }
+    }
+
+    /// What of this decision can be given back to `check`: each charge with the verdict on its own counter
+    /// under the same algorithm. `counter_of` is the store's number for the counter of a charge.
+    pub fn charged_in<'d, 'c>(
+        &'d self,
+        check: &Check<'c>,
+        counter_of: impl Fn(&Charge<'c>) -> u64,
+    ) -> impl Iterator<Item = (&'c Charge<'c>, &'d Verdict, Receipt)> {
+        let charged = self.verdicts.iter().filter(|_| self.is_allowed());
+        let charges = check.charges();
+        charged.filter_map(move |verdict| {
+            let receipt = verdict.receipt()?;
+            let same = |charge: &&'c Charge<'c>| {
+                charge.quota.algorithm() == verdict.quota.algorithm() && counter_of(charge) == verdict.counter
+            };
+            Some((charges.iter().find(same)?, verdict, receipt))
+        })
     }
 
     /// Whether some quota had no room: it denied the check, or would have if it
@@ -300,11 +333,42 @@ impl Decision {
     pub fn explain(&self) -> String {
         self.to_string()
     }
+
+    /// The same sentence, with the names that the caller gave to its charges.
+    #[must_use]
+    pub const fn labelled<'d>(&'d self, labels: Labels<'d>) -> impl fmt::Display + use<'d> {
+        Sentence { decision: self, labels }
+    }
+}
+
+/// The names that a caller gave to its raw charges, by [`Verdict::index`]. None for decisions of rules,
+/// which have names of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Labels<'a>(pub &'a [&'a str]);
+
+impl<'a> Labels<'a> {
+    /// What people call the quota of a verdict.
+    #[must_use]
+    pub fn of(&self, verdict: &Verdict) -> &'a str {
+        self.0.get(verdict.index()).copied().unwrap_or_else(|| verdict.name.label())
+    }
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.origin, self.outcome) {
+        self.labelled(Labels::default()).fmt(f)
+    }
+}
+
+struct Sentence<'d> {
+    decision: &'d Decision,
+    labels: Labels<'d>,
+}
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decision { origin, outcome, verdicts, .. } = self.decision;
+        match (origin, outcome) {
             (Origin::Outage, Outcome::Allow) => {
                 return f.write_str("allowed without counting: the store did not answer");
             }
@@ -314,8 +378,8 @@ impl fmt::Display for Decision {
             (Origin::Repeat, _) => f.write_str("repeated, charged once: ")?,
             (Origin::Store | Origin::Unlimited, _) => {}
         }
-        match (self.outcome, self.strictest()) {
-            (Outcome::Allow, None) if self.verdicts.is_empty() => f.write_str("allowed: no limit applies"),
+        match (outcome, self.decision.strictest()) {
+            (Outcome::Allow, None) if verdicts.is_empty() => f.write_str("allowed: no limit applies"),
             (Outcome::Allow, None) => f.write_str("allowed: every limit that applies only watches"),
             (Outcome::Allow, Some(verdict)) => allowed(f, self, verdict),
             (Outcome::Deny, Some(verdict)) => denied(f, self, verdict),
@@ -324,15 +388,15 @@ impl fmt::Display for Decision {
     }
 }
 
-fn allowed(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -> fmt::Result {
+fn allowed(f: &mut fmt::Formatter<'_>, sentence: &Sentence<'_>, verdict: &Verdict) -> fmt::Result {
+    let (decision, name) = (sentence.decision, sentence.labels.of(verdict));
     if verdict.level == Level::Emergency {
         let by = if verdict.is_admitted() { "lifted" } else { "blocked" };
-        return write!(f, "allowed: {} is {by} by an operator", verdict.name);
+        return write!(f, "allowed: {name} is {by} by an operator");
     }
     write!(
         f,
-        "allowed: {} has {} of {} left ({}{})",
-        verdict.name,
+        "allowed: {name} has {} of {} left ({}{})",
         verdict.remaining,
         verdict.quota.capacity(),
         verdict.quota,
@@ -349,11 +413,12 @@ fn allowed(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -
     Ok(())
 }
 
-fn denied(f: &mut fmt::Formatter<'_>, decision: &Decision, verdict: &Verdict) -> fmt::Result {
+fn denied(f: &mut fmt::Formatter<'_>, sentence: &Sentence<'_>, verdict: &Verdict) -> fmt::Result {
+    let (decision, name) = (sentence.decision, sentence.labels.of(verdict));
     if !verdict.is_denied() {
-        return write!(f, "given up: {} would let it proceed in {}", verdict.name, decision.retry_after);
+        return write!(f, "given up: {name} would let it proceed in {}", decision.retry_after);
     }
-    let Verdict { name, quota, cost, remaining, level, .. } = verdict;
+    let Verdict { quota, cost, remaining, level, .. } = verdict;
     if *level == Level::Emergency {
         return write!(f, "denied: {name} is blocked by an operator");
     }

@@ -284,5 +284,7 @@ fn verdict_of(charge: &Charge<'_>, quota: &Quota, level: Level, attempt: &Attemp
         level: if charge.emergency == Emergency::Off { level } else { Level::Emergency },
         enforcement: charge.enforcement,
         charged: attempt.receipt.is_some(),
+        index: charge.index,
+        counter: 0,
     }
 }

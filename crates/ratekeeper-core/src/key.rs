@@ -1,7 +1,7 @@
 //! What a charge counts against: a name and a subject.
 
 use crate::error::{Field, InvalidInput};
-use crate::name::{Name, digest_more};
+use crate::name::{Name, RawName, digest_more};
 
 /// The longest subject, in bytes. Longer ones are to be hashed by the caller.
 pub const SUBJECT_BYTES_MAX: usize = 1_024;
@@ -13,6 +13,8 @@ pub const SUBJECT_BYTES_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
     scope: Name,
+    /// The name that a caller gave to a raw charge; `scope` stands in for it then.
+    raw: Option<&'a RawName<'a>>,
     subject: &'a [u8],
 }
 
@@ -22,19 +24,60 @@ impl<'a> Key<'a> {
     /// # Errors
     /// If the subject is empty or longer than [`SUBJECT_BYTES_MAX`].
     pub fn new(scope: Name, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, InvalidInput> {
-        let subject = subject.as_ref();
+        Self { scope, raw: None, subject: &[] }.of(subject.as_ref())
+    }
+
+    /// The counter of `subject` under a name of the caller's. In decisions `stand_in` is its name.
+    ///
+    /// # Errors
+    /// As [`Key::new`].
+    pub fn raw(
+        name: &'a RawName<'a>,
+        stand_in: Name,
+        subject: &'a (impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Self, InvalidInput> {
+        Self { scope: stand_in, raw: Some(name), subject: &[] }.of(subject.as_ref())
+    }
+
+    #[inline]
+    fn of(self, subject: &'a [u8]) -> Result<Self, InvalidInput> {
         if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX {
             let got = format!("{} bytes", subject.len());
             let expected = format!("1 to {SUBJECT_BYTES_MAX} bytes; hash what is longer");
             return Err(InvalidInput::new(Field::Key, got, expected));
         }
-        Ok(Self { scope, subject })
+        Ok(Self { subject, ..self })
     }
 
-    /// The quota's name.
+    /// The quota's name; the one that stands in for it if the caller made the name up.
     #[must_use]
     pub const fn scope(&self) -> Name {
         self.scope
+    }
+
+    /// The name that a caller made up, if one did.
+    #[must_use]
+    pub const fn raw_name(&self) -> Option<&'a RawName<'a>> {
+        self.raw
+    }
+
+    /// The name as people know it.
+    #[must_use]
+    pub fn label(&self) -> &'a str {
+        self.raw.map_or(self.scope.label(), |raw| raw.text())
+    }
+
+    /// A number that is the same for the same name in every process and version.
+    #[must_use]
+    #[inline]
+    pub fn scope_id(&self) -> u64 {
+        self.raw.map_or_else(|| self.scope.id(), RawName::id)
+    }
+
+    /// A number that is the same for the same name and subject in every process and version.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        digest_more(self.scope_id(), self.subject)
     }
 
     /// Whether the subject is among the first `percent` per cent of all subjects

@@ -7,18 +7,18 @@ use std::collections::HashMap;
 
 use crate::algorithm::State;
 use crate::check::{Charge, Check};
-use crate::decision::{Decision, Outcome};
+use crate::decision::Decision;
 use crate::error::InvalidInput;
 use crate::judge::{Case, judge};
 use crate::key::Key;
 use crate::ledger::{Begin, Held, Ledger, Reservation, Settled};
-use crate::name::Name;
 use crate::overrides::{Override, OverrideScope, resolve};
 use crate::quota::Algorithm;
 use crate::time::Timestamp;
 
-/// Without a name: the counter of a [shared scope](Charge::shared_scope).
-type Counter = (Option<Name>, Box<[u8]>, Algorithm);
+/// The name's number, subject and algorithm; without a name, the counter of a
+/// [shared scope](Charge::shared_scope).
+type Counter = (Option<u64>, Box<[u8]>, Algorithm);
 type OverrideId = (String, String, Option<String>);
 
 /// A rate limiter without threads, bounds or speed.
@@ -31,7 +31,7 @@ pub struct Model {
 
 fn counter(charge: &Charge<'_>, algorithm: Algorithm) -> Counter {
     let key = charge.key();
-    let name = charge.shared_scope().is_none().then(|| key.scope());
+    let name = charge.shared_scope().is_none().then(|| key.scope_id());
     (name, key.subject().into(), algorithm)
 }
 
@@ -57,6 +57,7 @@ impl Model {
                 self.counters.insert(id, case.take_state());
             }
         }
+        decision.set_counters(check.charges().iter().map(|charge| charge.key().digest()));
         decision
     }
 
@@ -105,11 +106,7 @@ impl Model {
 
     /// Gives up to `units` of each charge of an admitted check back.
     pub fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32, now: Timestamp) {
-        if decision.outcome() == Outcome::Deny {
-            return;
-        }
-        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
-            let Some(receipt) = verdict.receipt() else { continue };
+        for (charge, verdict, receipt) in decision.charged_in(check, |charge| charge.key().digest()) {
             if let Some(state) = self.counters.get_mut(&counter(charge, verdict.quota().algorithm())) {
                 let now = state.instant(now.as_micros());
                 state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
@@ -119,7 +116,7 @@ impl Model {
 
     /// Forgets a counter, and the shared one that the key may stand for.
     pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) {
-        for name in [Some(key.scope()), None] {
+        for name in [Some(key.scope_id()), None] {
             self.counters.remove(&(name, key.subject().into(), algorithm));
         }
     }

@@ -109,6 +109,48 @@ impl Name {
     }
 }
 
+/// A name that a caller gave to a raw charge: borrowed for the length of the call, so that made-up
+/// names use up nothing. Its counter is the one of [`Name::within`] the same space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawName<'a> {
+    space: &'a str,
+    text: &'a str,
+    id: u64,
+}
+
+impl<'a> RawName<'a> {
+    /// `space/text`: the space keeps raw charges apart from rules.
+    ///
+    /// # Errors
+    /// As [`Name::within`], except that there is no bound on how many are in use.
+    pub fn within(space: &'a str, text: &'a str) -> Result<Self, InvalidInput> {
+        checked(space)?;
+        checked(text)?;
+        if space.len() + 1 + text.len() > NAME_BYTES_MAX {
+            let expected = format!("at most {} printable ASCII characters", NAME_BYTES_MAX - space.len() - 1);
+            return Err(InvalidInput::new(Field::Name, format!("`{text}`"), expected));
+        }
+        let id = [space, "/", text].iter().fold(DIGEST_START, |id, part| digest_more(id, part.as_bytes()));
+        Ok(Self { space, text, id })
+    }
+
+    /// What stands before the name in stores.
+    #[must_use]
+    pub const fn space(&self) -> &'a str {
+        self.space
+    }
+
+    /// The name as the caller wrote it.
+    #[must_use]
+    pub const fn text(&self) -> &'a str {
+        self.text
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
 fn checked(text: &str) -> Result<(), InvalidInput> {
     let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !printable {
@@ -225,6 +267,19 @@ mod tests {
         assert_eq!((plain.label(), plain.id()), ("search/per-user", rule.id()));
         assert!(Name::within("", "x").is_err() && Name::within("x", "").is_err());
         assert!(Name::within(&"s".repeat(100), &"r".repeat(28)).is_err(), "too long together");
+    }
+
+    #[test]
+    fn a_raw_name_is_the_counter_of_the_interned_one_and_is_not_kept() {
+        let name = Name::within("/raw", "per-user").unwrap();
+        let raw = RawName::within("/raw", "per-user").unwrap();
+        assert_eq!((raw.id(), raw.text(), raw.space()), (name.id(), "per-user", "/raw"));
+        for text in ["", "caf\u{e9}", &"x".repeat(NAME_BYTES_MAX - 4)] {
+            assert_eq!(RawName::within("/raw", text).unwrap_err().field, Field::Name, "{text}");
+        }
+        assert!(RawName::within("/raw", &"x".repeat(NAME_BYTES_MAX - 5)).is_ok());
+        let made_up = (0..=NAMES_MAX).all(|n| RawName::within("/raw", &n.to_string()).is_ok());
+        assert!(made_up, "there is no bound on raw names");
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub struct VerdictParts {
     pub retry_after: Wait,
     /// Proof of the charge, if something was charged.
     pub receipt: Option<Receipt>,
+    /// Which item of the call it is about.
+    pub index: u16,
+    /// The store's number for the counter.
+    pub counter: u64,
 }
 
 impl VerdictParts {
@@ -47,6 +51,8 @@ impl VerdictParts {
             reset_after: Duration::ZERO,
             retry_after: Wait::NONE,
             receipt: None,
+            index: 0,
+            counter: 0,
         }
     }
 }
@@ -66,6 +72,8 @@ impl From<VerdictParts> for Verdict {
             level: parts.level,
             enforcement: parts.enforcement,
             charged: parts.receipt.is_some(),
+            index: parts.index,
+            counter: parts.counter,
         }
     }
 }
@@ -122,6 +130,7 @@ mod tests {
                 reset_after: verdict.reset_after(),
                 retry_after: verdict.retry_after(),
                 receipt: verdict.receipt(),
+                counter: verdict.counter(),
                 ..VerdictParts::new(verdict.name(), *verdict.quota())
             });
             let parts = DecisionParts {
