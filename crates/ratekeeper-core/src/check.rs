@@ -187,6 +187,12 @@ impl<'a> Charge<'a> {
         self.level
     }
 
+    /// Which item of a call it is.
+    #[must_use]
+    pub const fn index(&self) -> u16 {
+        self.index
+    }
+
     /// Units it asks for.
     #[must_use]
     pub const fn units(&self) -> u32 {

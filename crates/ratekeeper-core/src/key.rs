@@ -27,16 +27,15 @@ impl<'a> Key<'a> {
         Self { scope, raw: None, subject: &[] }.of(subject.as_ref())
     }
 
-    /// The counter of `subject` under a name of the caller's. In decisions `stand_in` is its name.
+    /// The counter of `subject` under a name of the caller's. Decisions call it [`Name::RAW`].
     ///
     /// # Errors
     /// As [`Key::new`].
     pub fn raw(
         name: &'a RawName<'a>,
-        stand_in: Name,
         subject: &'a (impl AsRef<[u8]> + ?Sized),
     ) -> Result<Self, InvalidInput> {
-        Self { scope: stand_in, raw: Some(name), subject: &[] }.of(subject.as_ref())
+        Self { scope: Name::RAW, raw: Some(name), subject: &[] }.of(subject.as_ref())
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Names of rules and quotas: interned, so that a decision can carry them
 //! without allocating or counting references.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +27,7 @@ pub const NAMES_MAX: usize = 100_000;
 pub struct Name(&'static Entry);
 
 struct Entry {
-    text: Box<str>,
+    text: &'static str,
     /// Where the name within its service begins.
     label_at: usize,
     id: u64,
@@ -36,10 +37,16 @@ struct Entry {
     tag: u32,
 }
 
+/// See [`Name::RAW`].
+static RAW: Entry = Entry { text: "limit", label_at: 0, id: DIGEST_START, rule: None, tag: 0 };
+
 /// Tags are so many bits wide, so that they fit a word beside an algorithm.
 const TAG_BITS: u32 = 28;
 
 impl Name {
+    /// Stands in for the name of a raw charge, which only its caller knows. No rule has it.
+    pub const RAW: Name = Name(&RAW);
+
     /// The name `text`.
     ///
     /// # Errors
@@ -92,7 +99,7 @@ impl Name {
     /// The text of the name, its service included: what stores know it by.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        &self.0.text
+        self.0.text
     }
 
     /// The name within its service: what people and headers call it.
@@ -109,41 +116,61 @@ impl Name {
     }
 }
 
-/// A name that a caller gave to a raw charge: borrowed for the length of the call, so that made-up
-/// names use up nothing. Its counter is the one of [`Name::within`] the same space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A name that a caller gave to a raw charge: kept by the call alone, so that made-up names use
+/// up nothing. Its counter is that of the [`Name`] with the same text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RawName<'a> {
-    space: &'a str,
-    text: &'a str,
+    /// What stands before the text in stores, if anything does.
+    space: &'static str,
+    text: Cow<'a, str>,
     id: u64,
 }
 
 impl<'a> RawName<'a> {
-    /// `space/text`: the space keeps raw charges apart from rules.
+    /// The name `text`.
     ///
     /// # Errors
-    /// As [`Name::within`], except that there is no bound on how many are in use.
-    pub fn within(space: &'a str, text: &'a str) -> Result<Self, InvalidInput> {
+    /// As [`Name::new`], but there is no bound on how many are in use.
+    pub fn new(text: impl Into<Cow<'a, str>>) -> Result<Self, InvalidInput> {
+        let text = text.into();
+        checked(&text)?;
+        let id = digest_more(DIGEST_START, text.as_bytes());
+        Ok(Self { space: "", text, id })
+    }
+
+    /// `space/text`: the space keeps the counters of raw charges apart from those of rules.
+    ///
+    /// # Errors
+    /// As [`RawName::new`], for all of its text.
+    pub fn within(space: &'static str, text: impl Into<Cow<'a, str>>) -> Result<Self, InvalidInput> {
+        let text = text.into();
         checked(space)?;
-        checked(text)?;
+        checked(&text)?;
         if space.len() + 1 + text.len() > NAME_BYTES_MAX {
-            let expected = format!("at most {} printable ASCII characters", NAME_BYTES_MAX - space.len() - 1);
+            let expected = format!("1 to {} printable ASCII characters", NAME_BYTES_MAX - space.len() - 1);
             return Err(InvalidInput::new(Field::Name, format!("`{text}`"), expected));
         }
-        let id = [space, "/", text].iter().fold(DIGEST_START, |id, part| digest_more(id, part.as_bytes()));
+        let parts = [space.as_bytes(), b"/", text.as_bytes()];
+        let id = parts.into_iter().fold(DIGEST_START, digest_more);
         Ok(Self { space, text, id })
     }
 
-    /// What stands before the name in stores.
+    /// The same name, kept for longer than the call.
     #[must_use]
-    pub const fn space(&self) -> &'a str {
+    pub fn into_owned(self) -> RawName<'static> {
+        RawName { space: self.space, text: Cow::Owned(self.text.into_owned()), id: self.id }
+    }
+
+    /// What stands before the text in stores; empty if nothing does.
+    #[must_use]
+    pub const fn space(&self) -> &'static str {
         self.space
     }
 
     /// The name as the caller wrote it.
     #[must_use]
-    pub const fn text(&self) -> &'a str {
-        self.text
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) const fn id(&self) -> u64 {
@@ -179,7 +206,8 @@ fn intern(rule: Option<Name>, text: &str, label_at: usize) -> Result<Name, Inval
     if let Some(twin) = names.values().find(twin) {
         return Err(InvalidInput::new(Field::Name, text, format!("a name that no store takes for {twin}")));
     }
-    let name = Name(Box::leak(Box::new(Entry { text: text.into(), label_at, id, rule, tag })));
+    let text = Box::leak(Box::<str>::from(text));
+    let name = Name(Box::leak(Box::new(Entry { text, label_at, id, rule, tag })));
     names.insert((rule, label_at, name.as_str()), name);
     Ok(name)
 }
@@ -277,8 +305,10 @@ mod tests {
         for text in ["", "caf\u{e9}", &"x".repeat(NAME_BYTES_MAX - 4)] {
             assert_eq!(RawName::within("/raw", text).unwrap_err().field, Field::Name, "{text}");
         }
-        assert!(RawName::within("/raw", &"x".repeat(NAME_BYTES_MAX - 5)).is_ok());
-        let made_up = (0..=NAMES_MAX).all(|n| RawName::within("/raw", &n.to_string()).is_ok());
+        assert!(RawName::within("/raw", "x".repeat(NAME_BYTES_MAX - 5)).is_ok());
+        let plain = RawName::new("per-user").unwrap().into_owned();
+        assert_eq!((plain.id(), plain.space()), (Name::new("per-user").unwrap().id(), ""));
+        let made_up = (0..=NAMES_MAX).all(|n| RawName::within("/raw", n.to_string()).is_ok());
         assert!(made_up, "there is no bound on raw names");
     }
 

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
-use crate::control::{Mode, Switched};
-use ratekeeper_core::{Enforcement, Field, InvalidInput, Name, Quota, Quotas};
+use crate::control::Mode;
+use crate::engine::{Endpoints, LimitSet, OnOutage, OwnerNames, Terms};
+use ratekeeper_core::{Enforcement, Field, InvalidInput, Level, Name, Quota, Quotas};
 
 /// From a request to the key it counts under; `None`: the rule does not apply.
 type KeyFn<R> = Box<dyn for<'r> Fn(&'r R) -> Option<Cow<'r, str>> + Send + Sync>;
@@ -23,25 +25,6 @@ pub struct Owner<'r> {
     /// The endpoint of its overrides, if that is not the quota's name: `/search`, which
     /// is `/search.rpm` for one of several quotas.
     pub endpoint: Option<Cow<'r, str>>,
-}
-
-/// What happens to a request when the store cannot be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OnOutage {
-    /// It goes on, uncounted: the limiter must not take down what it protects.
-    #[default]
-    Allow,
-    /// This process counts in its own memory, with its share of the quota: see
-    /// [`LimiterBuilder::instances`](crate::LimiterBuilder::instances).
-    Local,
-    /// It is denied: what the rule protects must not be exceeded.
-    Deny,
-}
-
-impl OnOutage {
-    /// All of them, by the word for each.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
 }
 
 /// Which requests, whose quota, how much.
@@ -158,16 +141,13 @@ impl<R: ?Sized> Rule<R> {
     pub(super) fn compile(self, instances: u32) -> Result<Compiled<R>, BuildError> {
         let wrong = |source| BuildError { rule: self.name.clone(), source };
         let (name, quotas) = self.named_quotas().map_err(wrong)?;
-        let share = quotas.iter().map(|(name, quota)| (*name, share_of(*quota, instances))).collect();
         Ok(Compiled {
-            share,
-            name,
+            terms: Arc::new(Terms::new(name, self.on_outage, instances)),
+            limits: Arc::new(LimitSet { quotas: quotas.into(), level: Level::Default }),
             key: self.key,
-            quotas,
             owner: self.owner,
             mode: self.mode,
             enforcement: self.enforcement,
-            on_outage: self.on_outage,
             per_request: self.per_request,
         })
     }
@@ -205,40 +185,23 @@ impl<R: ?Sized> fmt::Debug for Rule<R> {
 
 /// A rule that has been checked.
 pub(super) struct Compiled<R: ?Sized> {
-    pub(super) name: Name,
+    pub(super) terms: Arc<Terms>,
+    pub(super) limits: Arc<LimitSet>,
     pub(super) key: KeyFn<R>,
-    pub(super) quotas: Vec<(Name, Quota)>,
-    pub(super) owner: Option<OwnerFn<R>>,
+    owner: Option<OwnerFn<R>>,
     pub(super) mode: Option<ModeFn<R>>,
     pub(super) enforcement: Enforcement,
-    pub(super) on_outage: OnOutage,
-    /// This process's share of the quotas, for [`OnOutage::Local`].
-    pub(super) share: Vec<(Name, Quota)>,
     pub(super) per_request: bool,
 }
 
 impl<R: ?Sized> Compiled<R> {
-    /// The endpoints of the overrides of each quota, if they are not all `endpoint` itself.
-    pub(super) fn endpoints(&self, owner: &Owner<'_>) -> Box<[String]> {
-        let Some(endpoint) = owner.endpoint.as_deref() else { return Box::default() };
-        if matches!(&*self.quotas, [(only, _)] if *only == self.name) {
-            return Box::default();
-        }
-        let suffix = |name: &Name| &name.as_str()[self.name.as_str().len()..];
-        self.quotas.iter().map(|(name, _)| format!("{endpoint}{}", suffix(name))).collect()
+    /// Whose overrides a request follows.
+    #[inline]
+    pub(super) fn owner_of<'r>(&self, request: &'r R) -> Option<Box<OwnerNames<'r>>> {
+        let Owner { organisation, project, endpoint } = self.owner.as_ref()?(request)?;
+        let endpoints = Endpoints::new(endpoint, self.terms.name, &self.limits.quotas);
+        Some(Box::new(OwnerNames { organisation, project, endpoints }))
     }
-
-    /// Its mode as operators have switched it.
-    #[cold]
-    pub(super) fn mode_under(&self, switch: &Switched) -> Mode {
-        let watches = self.enforcement == Enforcement::Shadow;
-        switch.mode(watches.then_some(Mode::Monitor), Mode::On)
-    }
-}
-
-/// One of `instances` equal shares of a quota, at least one unit.
-pub(crate) fn share_of(quota: Quota, instances: u32) -> Quota {
-    quota.overridden(u64::from(quota.limit() / instances).max(1), None)
 }
 
 /// A rule that cannot be used: which one, and why.

@@ -244,6 +244,7 @@ impl MemoryStore {
             let mut state = State::vacant(algorithm);
             let has_room = peek || shard.make_room(1, now.as_micros(), |_| false);
             judge_one(charge, (quota, level), &mut state, now, peek || !has_room, decision);
+            decision.set_counters([fingerprint.low]);
             if !has_room && decision.is_allowed() {
                 return Err(full());
             }
@@ -255,6 +256,7 @@ impl MemoryStore {
         };
         let mut state = shard.take(index, algorithm);
         judge_one(charge, (quota, level), &mut state, now, peek, decision);
+        decision.set_counters([fingerprint.low]);
         if peek {
             shard.put_back(index, state);
         } else {
@@ -283,6 +285,7 @@ impl MemoryStore {
             parts.push(shards.part(*fingerprint, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
+        decision.set_counters(fingerprints.iter().map(|fingerprint| fingerprint.low));
         shards.write_back(&mut parts, decision, now, peek);
         if has_room {
             self.fullness.found_room(now);
@@ -348,19 +351,10 @@ impl MemoryStore {
     }
 
     fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) {
-        if !decision.is_allowed() {
-            return;
-        }
         let now = self.clock.now();
-        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
-            let Some(receipt) = verdict.receipt() else { continue };
-            // A decision about something else has no say here.
-            if verdict.name() != charge.key().scope() {
-                continue;
-            }
-            if verdict.quota().algorithm() != charge.quota().algorithm() {
-                continue;
-            }
+        for (charge, verdict, receipt) in
+            decision.charged_in(check, |charge| self.fingerprint(charge).low)
+        {
             let fingerprint = self.fingerprint(charge);
             self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());

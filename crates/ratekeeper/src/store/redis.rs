@@ -344,15 +344,8 @@ impl Inner {
     }
 
     async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), StoreError> {
-        if !decision.is_allowed() {
-            return Ok(());
-        }
         let mut names = Vec::new();
-        for (charge, verdict) in check.charges().iter().zip(decision.verdicts()) {
-            // A decision about something else has no say here.
-            let Some(receipt) = verdict.receipt().filter(|_| verdict.name() == charge.key().scope()) else {
-                continue;
-            };
+        for (charge, verdict, receipt) in decision.charged_in(check, |charge| charge.key().digest()) {
             let mut name = Vec::new();
             let class = self.layout.counter(charge, &mut name);
             names.push((class, name, charge, verdict, receipt));

@@ -40,7 +40,7 @@ impl Fingerprinter {
     #[inline]
     pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm) -> Fingerprint {
         // Names' ids differ in all bits, so the algorithm can be added on top.
-        self.of(key.subject(), key.scope().id().wrapping_add(algorithm as u64) & TWEAK_MASK)
+        self.of(key.subject(), key.scope_id().wrapping_add(algorithm as u64) & TWEAK_MASK)
     }
 
     /// The counter of a [shared scope](ratekeeper_core::Charge::shared_scope), which is

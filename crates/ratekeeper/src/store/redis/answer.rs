@@ -189,6 +189,7 @@ impl<'a> Answer<'a> {
             }
             judge(&mut cases, self.now, peek, &mut decision);
         }
+        decision.set_counters(charges.iter().map(|charge| charge.key().digest()));
         if decision.is_allowed() == (status == ALLOWED) {
             return Ok(decision);
         }

@@ -64,7 +64,16 @@ impl Layout {
         };
         into.extend_from_slice(kind);
         let (scope, rule) = (key.scope(), key.scope().rule());
-        escape(rule.as_str().as_bytes(), true, into);
+        match key.raw_name() {
+            Some(raw) => {
+                if !raw.space().is_empty() {
+                    escape(raw.space().as_bytes(), true, into);
+                    into.push(b'/');
+                }
+                escape(raw.text().as_bytes(), true, into);
+            }
+            None => escape(rule.as_str().as_bytes(), true, into),
+        }
         if class == Class::List {
             into.push(b':');
             escape(quota_part(scope, rule).as_bytes(), true, into);

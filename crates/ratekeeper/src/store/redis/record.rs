@@ -92,7 +92,7 @@ impl<'a> Record<'a> {
             return Err(garbled());
         }
         let pairs = check.charges().iter().zip(&self.charges);
-        let own = pairs.map(|(charge, kept)| (charge.key(), &kept.quota));
+        let own = pairs.map(|(charge, kept)| (charge.key(), &kept.quota, charge.index()));
         let charges = self.charges(own)?;
         Ok(self.answer.decide(&charges, |index| self.charges[index].tag, false)?.from_origin(Origin::Repeat))
     }
@@ -103,7 +103,7 @@ impl<'a> Record<'a> {
         actual: Option<u32>,
     ) -> Result<Vec<(Target<'_>, Change, Receipt)>, StoreError> {
         let key = Key::new(Name::new("held")?, "held")?;
-        let charges = self.charges(self.charges.iter().map(|kept| (key, &kept.quota)))?;
+        let charges = self.charges(self.charges.iter().map(|kept| (key, &kept.quota, 0)))?;
         let decision = self.answer.decide(&charges, |index| self.charges[index].tag, false)?;
         let mut changes = Vec::new();
         for (kept, verdict) in self.charges.iter().zip(decision.verdicts()) {
@@ -123,13 +123,13 @@ impl<'a> Record<'a> {
 
     fn charges<'c>(
         &self,
-        own: impl ExactSizeIterator<Item = (Key<'c>, &'c Quota)>,
+        own: impl ExactSizeIterator<Item = (Key<'c>, &'c Quota, u16)>,
     ) -> Result<Vec<Charge<'c>>, StoreError> {
         if own.len() != self.charges.len() {
             return Err(garbled());
         }
-        let charges = own.zip(&self.charges).map(|((key, quota), kept)| {
-            let charge = Charge::new(key, quota).cost(kept.cost.into())?;
+        let charges = own.zip(&self.charges).map(|((key, quota, index), kept)| {
+            let charge = Charge::new(key, quota).at_index(index).cost(kept.cost.into())?;
             Ok(charge.enforcement(kept.enforcement).emergency(kept.emergency).level(kept.level))
         });
         charges.collect()

@@ -1,0 +1,69 @@
+//! What happened at a rule, for status pages and metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "policy")]
+use std::sync::{Mutex, PoisonError};
+
+/// What happened at one rule that no response shows. It outlives reloads of a policy.
+#[derive(Debug, Default)]
+pub(crate) struct RuleCounters {
+    denied: AtomicU64,
+    over_limit: AtomicU64,
+    penalties: AtomicU64,
+    #[cfg(feature = "policy")]
+    unresolved: AtomicU64,
+    #[cfg(feature = "policy")]
+    failed: AtomicU64,
+    #[cfg(feature = "policy")]
+    last_failure: Mutex<Option<String>>,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl RuleCounters {
+    pub(super) fn denied(&self) {
+        count(&self.denied);
+    }
+
+    pub(super) fn over_limit(&self) {
+        count(&self.over_limit);
+    }
+
+    pub(super) fn penalised(&self) {
+        count(&self.penalties);
+    }
+}
+
+#[cfg(feature = "policy")]
+impl RuleCounters {
+    /// No template found a key, whether or not there is a fallback.
+    pub(crate) fn unresolved(&self) {
+        count(&self.unresolved);
+    }
+
+    /// An expression had no value.
+    #[cold]
+    pub(crate) fn failed(&self, what: &str, error: &impl std::fmt::Display) {
+        count(&self.failed);
+        // Another thread that holds it writes the same: no need to wait.
+        if let Ok(mut last) = self.last_failure.try_lock() {
+            *last = Some(format!("{what}: {error}"));
+        }
+    }
+
+    pub(crate) fn status(&self, name: &str, mode: crate::Mode) -> crate::policy::RuleStatus {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        crate::policy::RuleStatus {
+            name: name.to_owned(),
+            mode,
+            unresolved: read(&self.unresolved),
+            failed: read(&self.failed),
+            last_failure: self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            denied: read(&self.denied),
+            over_limit: read(&self.over_limit),
+            penalties: read(&self.penalties),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What rules say when the store cannot be asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ratekeeper_core::{Charges, Decision, Enforcement, InvalidInput, Name, Origin, Outcome, Quota};
+use smallvec::SmallVec;
+
+use super::{Demand, Engine, Scope};
+use crate::store::StoreError;
+
+/// What happens to a request when the store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnOutage {
+    /// It goes on, uncounted: the limiter must not take down what it protects.
+    #[default]
+    Allow,
+    /// This process counts in its own memory, with its share of the quota: see
+    /// [`LimiterBuilder::instances`](crate::LimiterBuilder::instances).
+    Local,
+    /// It is denied: what the rule protects must not be exceeded.
+    Deny,
+}
+
+impl OnOutage {
+    /// All of them, by the word for each.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
+}
+
+/// How many requests were decided without the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outages {
+    /// They went on, uncounted.
+    pub allowed: u64,
+    /// They were denied.
+    pub denied: u64,
+    /// This process decided with its own share.
+    pub local: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OutageCounters {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    local: AtomicU64,
+}
+
+impl OutageCounters {
+    pub(super) fn read(&self) -> Outages {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Outages { allowed: read(&self.allowed), denied: read(&self.denied), local: read(&self.local) }
+    }
+}
+
+/// This process's share of the quotas of a demand, each with the rule it belongs to.
+pub(super) struct Share(SmallVec<[(usize, Name, Quota); 4]>);
+
+impl Share {
+    pub(super) fn of(demand: &Demand<'_>) -> Self {
+        let local = demand.rules.iter().enumerate().filter(|(_, asked)| {
+            asked.terms.scope == Scope::Shared && asked.terms.on_outage == OnOutage::Local
+        });
+        let quotas = local.flat_map(|(rule, asked)| {
+            let quotas = asked.limits.quotas().iter();
+            quotas.map(move |(name, quota)| (rule, *name, asked.terms.share_of(quota)))
+        });
+        Self(quotas.collect())
+    }
+
+    pub(super) fn charges<'s>(&'s self, demand: &'s Demand<'_>) -> Result<Charges<'s>, InvalidInput> {
+        let mut charges = Charges::new();
+        for (rule, name, quota) in &self.0 {
+            charges.push(demand.rules[*rule].charge(*name, quota)?)?;
+        }
+        Ok(charges)
+    }
+}
+
+impl Demand<'_> {
+    /// The strictest that the shared rules say. A rule that only watches this request denies it in an
+    /// outage as little as ever.
+    pub(super) fn on_outage(&self) -> OnOutage {
+        let says = self.rules.iter().filter_map(|asked| {
+            let on_outage = asked.terms.on_outage;
+            let can_deny = asked.enforcement == Enforcement::Enforce || on_outage != OnOutage::Deny;
+            (asked.terms.scope == Scope::Shared && can_deny).then_some(on_outage)
+        });
+        says.max().unwrap_or_default()
+    }
+
+    /// What the rules say to a store that could not answer: one that denies is enough, then those that count
+    /// for themselves decide. A call that no store could answer is the caller's error.
+    #[cold]
+    pub(super) fn outage(&self, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
+        if let Some(input) = error.into_input() {
+            return Err(input);
+        }
+        let engine = &*self.engine;
+        match self.on_outage() {
+            OnOutage::Deny => Ok(engine.without_store(Outcome::Deny, peek)),
+            OnOutage::Allow => Ok(engine.without_store(Outcome::Allow, peek)),
+            OnOutage::Local => {
+                let share = Share::of(self);
+                let charges = share.charges(self)?;
+                let Ok(check) = charges.check() else { return Ok(engine.unlimited()) };
+                let check = if peek { check.peek() } else { check };
+                // Full of keys that are limited: then even this memory is away.
+                let Ok(decision) = engine.process.decide(&check) else {
+                    return Ok(engine.without_store(Outcome::Allow, peek));
+                };
+                engine.outages.local.fetch_add(u64::from(!peek), Ordering::Relaxed);
+                Ok(decision.from_origin(Origin::Outage))
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// A peek neither admits nor denies, so it is not counted.
+    pub(super) fn without_store(&self, outcome: Outcome, peek: bool) -> Decision {
+        let counter = match outcome {
+            Outcome::Allow => &self.outages.allowed,
+            Outcome::Deny => &self.outages.denied,
+        };
+        counter.fetch_add(u64::from(!peek), Ordering::Relaxed);
+        Decision::without_store(outcome, Origin::Outage, self.store.now())
+    }
+}

@@ -1,0 +1,185 @@
+//! Penalties, and what is noted about decisions.
+//!
+//! A penalty is a counter that is full while it lasts: its gate. The gate, the strikes that lead to it and the
+//! offences that lengthen it are judged by the store together with the rule's charges, in one step (see
+//! `ratekeeper_core::Penalty`). If the store needs I/O, a key that was found penalised is remembered in this process:
+//! for a moment at a time, its requests reach no store.
+
+use std::time::Duration;
+
+use ratekeeper_core::{
+    Charge, Check, Decision, Emergency, Enforcement, InvalidInput, Key, Name, Quota, Verdict,
+};
+use smallvec::SmallVec;
+
+use super::verbs::Terms;
+use super::{Asked, Demand, Scope};
+use crate::store::{Store, StoreError};
+
+/// What happens to a key that is denied again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Penalty {
+    /// Denials, in a window that begins with the first.
+    pub(crate) strikes: (Name, Quota),
+    /// A window with one unit: taken while the penalty lasts.
+    pub(crate) gate: (Name, Quota),
+    /// Penalties so far; one is forgotten in twice the time of the longest, so not while that one lasts.
+    pub(crate) offences: Option<(Name, Quota)>,
+    /// The gate for the first penalty, the second, and so on; the last for all others.
+    pub(crate) sentences: Vec<Quota>,
+    /// For how long a process believes what it remembers of a shared penalty.
+    pub(crate) fresh: Quota,
+}
+
+impl Demand<'_> {
+    /// The rules that have penalties.
+    fn penal(&self) -> impl Iterator<Item = (&Asked<'_>, &Penalty)> {
+        self.rules.iter().filter_map(|asked| Some((asked, asked.terms.penalty.as_ref()?)))
+    }
+
+    /// The penalties of the rules of a scope, for the store to judge with their charges.
+    pub(super) fn penalties(
+        &self,
+        scope: Scope,
+        terms: &Terms<'_>,
+    ) -> SmallVec<[ratekeeper_core::Penalty<'_>; 1]> {
+        let mut penalties = SmallVec::new();
+        let mut end = 0;
+        for asked in self.rules.iter().filter(|asked| asked.terms.scope == scope) {
+            let start = end;
+            end += asked.limits.quotas().len();
+            let Some(penalty) = &asked.terms.penalty else { continue };
+            // A lifted rule denies nothing, its penalties included.
+            if asked.emergency == Emergency::Lift {
+                continue;
+            }
+            penalties.push(ratekeeper_core::Penalty {
+                gate: (penalty.gate.0, &penalty.gate.1),
+                strikes: (penalty.strikes.0, &penalty.strikes.1),
+                offences: penalty.offences.as_ref().map(|(name, quota)| (*name, quota)),
+                sentences: &penalty.sentences,
+                subject: asked.subject.as_bytes(),
+                enforcement: asked.enforcement,
+                charges: start..end,
+                // Being blocked by an operator is no offence.
+                counts: terms.strikes() && asked.emergency == Emergency::Off,
+            });
+        }
+        penalties
+    }
+
+    /// The denial of a request whose penalty this process remembers. Only stores that need I/O are
+    /// spared a call by that.
+    pub(super) fn penalised_here(&self, terms: &Terms<'_>) -> Result<Option<Decision>, InvalidInput> {
+        let engine = &*self.engine;
+        if !engine.needs_io || terms.is_peek() {
+            return Ok(None);
+        }
+        let mut denied: Option<Decision> = None;
+        for (asked, penalty) in self.penal().filter(|(asked, _)| asked.is_denied_by_gate()) {
+            let (gate, marker) = (asked.gate(penalty)?, asked.marker(penalty)?);
+            let is_full = |charge: &Charge<'_>| {
+                // A full memory remembers nothing.
+                let seen = engine.process.decide(&Check::one(charge).peek()).ok()?;
+                seen.verdicts().iter().any(|verdict| !verdict.is_admitted()).then_some(seen)
+            };
+            // Somebody may have been pardoned meanwhile: what is not fresh, the store says.
+            let Some(shut) = is_full(&marker).and_then(|_| is_full(&gate)) else { continue };
+            asked.terms.counters.denied();
+            let shut = shut.vetoed_by(0);
+            denied = Some(denied.map_or(shut.clone(), |others| others.joined(&shut)));
+        }
+        Ok(denied)
+    }
+
+    /// Remembers in this process how long the penalties in a decision last, or what else denies
+    /// longer: the answer from memory is the latest, too. In whole milliseconds, as windows are.
+    fn remember(&self, decision: &Decision) {
+        let whole = Duration::from_millis(decision.retry_after().as_micros().unwrap_or(0) / 1_000);
+        if whole.is_zero() {
+            return;
+        }
+        for (asked, penalty) in self.penal().filter(|(asked, _)| asked.terms.scope == Scope::Shared) {
+            if !decision.verdicts().iter().any(|verdict| verdict.name() == penalty.gate.0) {
+                continue;
+            }
+            let quota = penalty.gate.1.overridden(1, Some(whole));
+            let shut = Key::new(penalty.gate.0, &*asked.subject).map(|key| Charge::new(key, &quota));
+            for charge in [shut, asked.marker(penalty)].into_iter().flatten() {
+                let _ = self.engine.process.reset(charge.key(), charge.quota().algorithm()).now();
+                // A full memory does without.
+                let _ = self.engine.process.decide(&Check::one(&charge));
+            }
+        }
+    }
+
+    /// What follows from a decision: it is noted, and penalties are remembered.
+    pub(super) fn followed(&self, decision: Decision, terms: &Terms<'_>) -> Decision {
+        if !terms.is_peek() && !decision.verdicts().iter().all(Verdict::is_admitted) {
+            self.note(&decision);
+            if self.engine.needs_io && !decision.is_allowed() {
+                self.remember(&decision);
+            }
+        }
+        decision
+    }
+
+    /// Notes which rules denied, and which would have.
+    #[cold]
+    pub(super) fn note(&self, decision: &Decision) {
+        let mut watched = false;
+        for (index, asked) in self.rules.iter().enumerate() {
+            let counters = &asked.terms.counters;
+            let mut own = decision.verdicts().iter().filter(|verdict| verdict.name().rule() == asked.terms.name);
+            if !own.any(|verdict| !verdict.is_admitted() && verdict.cost() > 0) {
+                continue;
+            }
+            let _ = index;
+            match asked.enforcement {
+                Enforcement::Enforce => counters.denied(),
+                Enforcement::Shadow => {
+                    counters.over_limit();
+                    watched = true;
+                }
+            }
+        }
+        if watched {
+            tracing::Span::current().record("ratelimit.over_limit", true);
+        }
+    }
+
+    /// Forgets penalties; says how many counters there were.
+    pub(super) async fn pardon(&self) -> Result<usize, StoreError> {
+        let mut forgotten = 0;
+        for (asked, penalty) in self.penal() {
+            let counters = [&penalty.strikes, &penalty.gate].into_iter().chain(&penalty.offences);
+            for (name, quota) in counters {
+                let key = Key::new(*name, &*asked.subject)?;
+                let here = self.engine.process.reset(key, quota.algorithm()).await?;
+                forgotten += usize::from(match asked.terms.scope {
+                    Scope::Process => here,
+                    Scope::Shared => self.engine.store.reset(key, quota.algorithm()).await?,
+                });
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+impl Asked<'_> {
+    fn is_denied_by_gate(&self) -> bool {
+        let enforced = self.enforcement == Enforcement::Enforce && self.emergency != Emergency::Lift;
+        enforced && self.terms.scope == Scope::Shared
+    }
+
+    /// A charge that only says whether a remembered penalty is in force.
+    fn gate<'s>(&'s self, penalty: &'s Penalty) -> Result<Charge<'s>, InvalidInput> {
+        Charge::new(Key::new(penalty.gate.0, &*self.subject)?, &penalty.gate.1).cost(0)
+    }
+
+    /// Full while what this process remembers of a penalty is fresh. Strikes of a shared rule are counted in the
+    /// store, so their name is free here.
+    fn marker<'s>(&'s self, penalty: &'s Penalty) -> Result<Charge<'s>, InvalidInput> {
+        Ok(Charge::new(Key::new(penalty.strikes.0, &*self.subject)?, &penalty.fresh))
+    }
+}

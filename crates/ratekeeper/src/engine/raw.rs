@@ -1,0 +1,203 @@
+//! Charges that a caller spells out: key, quota and cost, without a rule.
+//!
+//! The HTTP API, the command line and Python's `Store` make them. Names are the caller's: they are kept as
+//! long as the call, and a decision refers to them by index ([`Labels`](ratekeeper_core::Labels)).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ratekeeper_core::{
+    Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope, Quota, RawName,
+};
+
+use super::demand::owned_name;
+use super::{Asked, Demand, Endpoints, Engine, Held, Limits, OnOutage, OwnerNames, Terms};
+
+/// One quota, one key, one cost, as a caller asks for them.
+#[derive(Clone, Debug)]
+pub struct RawCharge<'a> {
+    name: RawName<'a>,
+    subject: Cow<'a, str>,
+    quota: [(Name, Quota); 1],
+    index: u16,
+    cost: u64,
+    is_flat: bool,
+    enforcement: Enforcement,
+    emergency: Emergency,
+    owner: Option<Box<OwnerNames<'a>>>,
+}
+
+impl<'a> RawCharge<'a> {
+    /// One unit of `quota` for `key`, under a name of the caller's.
+    #[must_use]
+    pub fn new(name: RawName<'a>, key: impl Into<Cow<'a, str>>, quota: Quota) -> Self {
+        Self {
+            name,
+            subject: key.into(),
+            quota: [(Name::RAW, quota)],
+            index: 0,
+            cost: 1,
+            is_flat: false,
+            enforcement: Enforcement::Enforce,
+            emergency: Emergency::Off,
+            owner: None,
+        }
+    }
+
+    /// Asks for `cost` units.
+    ///
+    /// # Errors
+    /// If that is more than 10^9.
+    pub fn cost(self, cost: u64) -> Result<Self, InvalidInput> {
+        if cost > LIMIT_MAX.into() {
+            return Err(InvalidInput::range(Field::Cost, cost, 0, LIMIT_MAX.into(), ""));
+        }
+        Ok(Self { cost, ..self })
+    }
+
+    /// Whether it can deny the check.
+    #[must_use]
+    pub fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self { enforcement, ..self }
+    }
+
+    /// Lifted or blocked by an operator.
+    #[must_use]
+    pub fn emergency(self, emergency: Emergency) -> Self {
+        Self { emergency, ..self }
+    }
+
+    /// Keeps the cost as it is when a reservation is settled with another amount.
+    #[must_use]
+    pub fn flat(self) -> Self {
+        Self { is_flat: true, ..self }
+    }
+
+    /// Lets overrides replace the quota: those of a project, or with `None` of the organisation.
+    ///
+    /// # Errors
+    /// If these cannot be the names of an override.
+    pub fn overridable(
+        self,
+        endpoint: impl Into<Cow<'a, str>>,
+        organisation: impl Into<Cow<'a, str>>,
+        project: Option<Cow<'a, str>>,
+    ) -> Result<Self, InvalidInput> {
+        let owner = OwnerNames {
+            organisation: organisation.into(),
+            project,
+            endpoints: Endpoints::One(endpoint.into()),
+        };
+        owner.scope(0, Name::RAW).map(|_: OverrideScope<'_>| ())?;
+        Ok(Self { owner: Some(Box::new(owner)), ..self })
+    }
+
+    /// The key it counts under.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.subject
+    }
+
+    /// The caller's name for it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.text()
+    }
+
+    /// The quota it asks for.
+    #[must_use]
+    pub const fn quota(&self) -> &Quota {
+        &self.quota[0].1
+    }
+
+    /// Units it asks for.
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.cost
+    }
+
+    fn into_owned(self) -> RawCharge<'static> {
+        RawCharge {
+            name: owned_name(self.name),
+            subject: Cow::Owned(self.subject.into_owned()),
+            quota: self.quota,
+            index: self.index,
+            cost: self.cost,
+            is_flat: self.is_flat,
+            enforcement: self.enforcement,
+            emergency: self.emergency,
+            owner: self.owner.map(|owner| Box::new(owner.into_owned())),
+        }
+    }
+}
+
+/// A raw charge: the caller's, or kept for longer.
+#[derive(Clone, Debug)]
+pub(crate) enum RawRef<'a> {
+    Borrowed(&'a RawCharge<'a>, u16),
+    Owned(Box<RawCharge<'static>>),
+}
+
+impl RawRef<'_> {
+    fn charge(&self) -> &RawCharge<'_> {
+        match self {
+            RawRef::Borrowed(charge, _) => charge,
+            RawRef::Owned(charge) => charge,
+        }
+    }
+
+    pub(super) fn name(&self) -> &RawName<'_> {
+        &self.charge().name
+    }
+
+    pub(super) fn quotas(&self) -> &[(Name, Quota)] {
+        &self.charge().quota
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        match self {
+            RawRef::Borrowed(_, index) => *index,
+            RawRef::Owned(charge) => charge.index,
+        }
+    }
+
+    pub(super) fn into_owned(self) -> RawRef<'static> {
+        let index = self.index();
+        let charge = match self {
+            RawRef::Borrowed(charge, _) => charge.clone().into_owned(),
+            RawRef::Owned(charge) => *charge,
+        };
+        RawRef::Owned(Box::new(RawCharge { index, ..charge }))
+    }
+}
+
+/// The terms of raw charges, one for each failure policy. All of them are one rule to the engine.
+#[derive(Debug)]
+pub(super) struct RawTerms([Arc<Terms>; 3]);
+
+impl Default for RawTerms {
+    fn default() -> Self {
+        Self(OnOutage::NAMES.map(|(_, on_outage)| Arc::new(Terms::new(Name::RAW, on_outage, 1))))
+    }
+}
+
+impl Engine {
+    /// What a caller asks for with these charges: all of them or none. `on_outage` is for a store
+    /// that cannot be asked.
+    pub fn raw<'a>(self: &'a Arc<Self>, charges: &'a [RawCharge<'a>], on_outage: OnOutage) -> Demand<'a> {
+        let terms = &self.raw.0[on_outage as usize];
+        let asked = charges.iter().zip(0u16..).map(|(charge, index)| Asked {
+            terms: Held::Borrowed(terms),
+            limits: Limits::Raw(RawRef::Borrowed(charge, index)),
+            plan: None,
+            subject: Cow::Borrowed(&charge.subject),
+            owner: charge.owner.clone(),
+            cost: charge.cost,
+            is_flat: charge.is_flat,
+            enforcement: charge.enforcement,
+            emergency: charge.emergency,
+        });
+        let units = charges.iter().map(RawCharge::units).min().unwrap_or(0);
+        Demand::new(Held::Borrowed(self), units, asked)
+    }
+}

@@ -1,0 +1,372 @@
+//! Every verb, once: what can be done with a demand.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ratekeeper_core::{
+    Charges, Check, Decision, Field, InvalidInput, LIMIT_MAX, Labels, Origin, Outcome, Reservation, Verdict,
+};
+
+use super::outage::{OnOutage, Share};
+use super::{Demand, Scope};
+use crate::store::{Store, StoreError, StoreErrorKind};
+
+/// What a demand is judged for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Check,
+    /// Changes nothing.
+    Peek,
+    /// The caller waits for its turn: denials are no strikes.
+    Wait,
+}
+
+/// A purpose, and the id it is charged under.
+pub(super) struct Terms<'r> {
+    purpose: Purpose,
+    under: Option<Reservation<'r>>,
+}
+
+impl Terms<'_> {
+    pub(super) fn is_peek(&self) -> bool {
+        self.purpose == Purpose::Peek
+    }
+
+    /// Whether a denial is a strike.
+    pub(super) fn strikes(&self) -> bool {
+        self.purpose == Purpose::Check
+    }
+}
+
+impl Demand<'_> {
+    /// Judges the request and charges it.
+    ///
+    /// A denial is a decision, and so is what a rule says to an outage.
+    ///
+    /// # Errors
+    /// Only if no store could judge the request: a key that is empty or too long, a cost beyond 10^9, more than
+    /// 64 quotas at once, or an id that was used for another request.
+    pub async fn check(&self) -> Result<Decision, InvalidInput> {
+        self.decide(&self.purpose(Purpose::Check)?).await
+    }
+
+    /// [`Demand::check`], unless the store needs I/O for it: then nothing has happened. The decision is
+    /// written over the caller's, because it is large.
+    #[inline]
+    pub fn try_check(&self, decision: &mut Decision) -> Option<Result<(), InvalidInput>> {
+        let engine = &*self.engine;
+        if engine.needs_io {
+            return None;
+        }
+        if !self.is_plain() {
+            return at_once(self.check()).map(|answer| answer.map(|answer| *decision = answer));
+        }
+        let charges = match self.charges(Scope::Shared) {
+            Ok(charges) => charges,
+            Err(error) => return Some(Err(error)),
+        };
+        let Ok(check) = charges.check() else {
+            *decision = engine.unlimited();
+            return Some(Ok(()));
+        };
+        if let Err(error) = engine.store.try_check(&check, decision)? {
+            return Some(self.outage(error, false).map(|answer| *decision = answer));
+        }
+        if !decision.verdicts().iter().all(Verdict::is_admitted) {
+            self.note(decision);
+        }
+        Some(Ok(()))
+    }
+
+    /// Reports what the request would meet, and changes nothing. Under an id that is known, the decision that is
+    /// remembered.
+    ///
+    /// # Errors
+    /// As [`Demand::check`].
+    pub async fn peek(&self) -> Result<Decision, InvalidInput> {
+        self.decide(&self.purpose(Purpose::Peek)?).await
+    }
+
+    /// One sentence on what the request would meet now, and a line for every quota that applies. `labels`
+    /// are the names of raw charges.
+    ///
+    /// # Errors
+    /// As [`Demand::check`].
+    pub async fn explain(&self, labels: Labels<'_>) -> Result<String, InvalidInput> {
+        let decision = self.peek().await?;
+        let lines = decision.verdicts().iter().map(|verdict| {
+            let (name, left, level) = (labels.of(verdict), verdict.remaining(), verdict.level().as_str());
+            let (capacity, quota) = (verdict.quota().capacity(), verdict.quota());
+            format!("\n- {name}: {left} of {capacity} left, {quota} (set by: {level})")
+        });
+        Ok(std::iter::once(decision.labelled(labels).to_string()).chain(lines).collect())
+    }
+
+    /// Charges what is asked as an estimate under `id`, which is settled or cancelled within `hold`, or
+    /// else lapses and stays charged. Sent again under the same id, it is charged once.
+    ///
+    /// # Errors
+    /// As [`Demand::check`]; also if the id or `hold` is out of bounds, or the estimate is 0.
+    pub async fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
+        if self.units == 0 {
+            let expected = "at least 1: nothing cannot be settled";
+            return Err(InvalidInput::new(Field::Cost, "an estimate of 0", expected));
+        }
+        let under = Some(Reservation::hold(id, hold)?);
+        self.decide(&Terms { purpose: Purpose::Check, under }).await
+    }
+
+    /// Gives up to `units` of each charge of an earlier decision back. Charges and verdicts are paired by
+    /// counter. An outage is no error: what cannot be given back comes back with time.
+    ///
+    /// # Errors
+    /// As [`Demand::check`].
+    pub async fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+        let refunded = self.try_refund(decision, units).await;
+        refunded.or_else(|error| error.into_input().map_or(Ok(()), Err))
+    }
+
+    /// [`Demand::refund`] for callers that want to know of an outage.
+    ///
+    /// # Errors
+    /// As [`Demand::refund`]; also if a store could not answer.
+    pub async fn try_refund(&self, decision: &Decision, units: u32) -> Result<(), StoreError> {
+        let (engine, own, shared) = (&*self.engine, self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
+        let own = match own.check() {
+            Ok(check) => engine.process.refund(&check, decision, units).await,
+            Err(_) => Ok(()),
+        };
+        let shared = if decision.origin() == Origin::Outage {
+            // Only this process has counted meanwhile, if at all.
+            let share = Share::of(self);
+            let charges = share.charges(self)?;
+            match charges.check() {
+                Ok(check) => engine.process.refund(&check, decision, units).await,
+                Err(_) => Ok(()),
+            }
+        } else {
+            match shared.check() {
+                Ok(check) => engine.store.refund(&check, decision, units).await,
+                Err(_) => Ok(()),
+            }
+        };
+        // What is wrong with the call says more than what is wrong with a store.
+        match (own, shared) {
+            (Err(own), Err(shared)) if shared.kind() != StoreErrorKind::Input => Err(own),
+            (own, shared) => shared.and(own),
+        }
+    }
+
+    /// Gives back what is only held while the request is under way: places in quotas for concurrency.
+    ///
+    /// # Errors
+    /// As [`Demand::refund`].
+    pub async fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
+        let held = decision.clone().without(|verdict| !verdict.is_at_latest());
+        self.refund(&held, LIMIT_MAX).await
+    }
+
+    /// Forgets the counters of the request, and its penalties; says how many there were.
+    ///
+    /// # Errors
+    /// If the request cannot be judged, or a store could not answer.
+    pub async fn reset(&self) -> Result<usize, StoreError> {
+        let (engine, mut forgotten) = (&*self.engine, 0);
+        let (own, shared) = (self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
+        for charge in own.check().iter().flat_map(Check::charges) {
+            forgotten += usize::from(engine.process.reset(charge.key(), charge.quota().algorithm()).await?);
+        }
+        for charge in shared.check().iter().flat_map(Check::charges) {
+            forgotten += usize::from(engine.store.reset(charge.key(), charge.quota().algorithm()).await?);
+        }
+        Ok(forgotten + self.pardon().await?)
+    }
+
+    /// The same verbs without async, for stores that need no I/O.
+    #[must_use]
+    pub fn now(&self) -> Now<'_> {
+        Now(self)
+    }
+}
+
+// How a demand is judged: this process's part, then the shared one, then what follows.
+impl Demand<'_> {
+    pub(super) fn purpose(&self, purpose: Purpose) -> Result<Terms<'_>, InvalidInput> {
+        let under = self.once.as_ref().map(|(id, keep)| Reservation::once(&**id, *keep)).transpose()?;
+        Ok(Terms { purpose, under })
+    }
+
+    /// This process's part is charged first, because it costs nothing, and given back if the shared part
+    /// denies. For that moment others may find it taken, but never more is admitted than there is.
+    pub(super) async fn decide(&self, terms: &Terms<'_>) -> Result<Decision, InvalidInput> {
+        if let Some(denied) = self.penalised_here(terms)? {
+            return Ok(denied);
+        }
+        let (own, shared) = (self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
+        let is_alone = shared.check().is_err();
+        let first = self.own_part(&own, terms, is_alone).await?;
+        let Ok(check) = shared.check() else { return Ok(self.followed(first, terms)) };
+        if !first.is_allowed() && !terms.is_peek() {
+            return Ok(self.followed(first, terms));
+        }
+        let mut undo = Undo { demand: self, own: &own, terms, first: Some(first) };
+        let second = self.shared_part(check, terms).await?;
+        let first = undo.first.take().unwrap_or_default();
+        // A repeated request was charged when it was new.
+        let is_new = second.origin() != Origin::Repeat || first.origin() == Origin::Repeat;
+        if terms.is_peek() || second.is_allowed() && is_new {
+            return Ok(self.followed(first.joined(&second), terms));
+        }
+        self.undo(&own, &first, terms);
+        let first = self.own_part(&own, &Terms { purpose: Purpose::Peek, under: None }, true).await?;
+        Ok(self.followed(first.joined(&second), terms))
+    }
+
+    async fn shared_part(&self, check: Check<'_>, terms: &Terms<'_>) -> Result<Decision, InvalidInput> {
+        let store = &*self.engine.store;
+        let penalties = self.penalties(Scope::Shared, terms);
+        let check = check.with_penalties(&penalties);
+        let check = if terms.is_peek() { check.peek() } else { check };
+        let answer = match &terms.under {
+            // What rules ask for under an id stays the same request when the rules change.
+            Some(under) if !self.is_raw() => store.reserve(&check.by_rules(), under).await,
+            Some(under) => store.reserve(&check, under).await,
+            None => store.check(&check).await,
+        };
+        answer.or_else(|error| self.outage(error, terms.is_peek()))
+    }
+
+    /// What this process counts for itself. Beside a shared part, only reservations are kept under an id
+    /// here: the shared part knows a repeated request.
+    async fn own_part(
+        &self,
+        own: &Charges<'_>,
+        terms: &Terms<'_>,
+        is_alone: bool,
+    ) -> Result<Decision, InvalidInput> {
+        let (engine, peek) = (&*self.engine, terms.is_peek());
+        let Ok(check) = own.check() else { return Ok(engine.unlimited()) };
+        let penalties = self.penalties(Scope::Process, terms);
+        let check = check.with_penalties(&penalties);
+        let check = if peek { check.peek() } else { check };
+        let answer = match &terms.under {
+            Some(under) if is_alone || under.held_for().is_some() => {
+                engine.process.reserve(&check.by_rules(), under).await
+            }
+            _ => engine.process.decide(&check),
+        };
+        answer.or_else(|error| match error.into_input() {
+            Some(input) => Err(input),
+            // Full of keys that are limited.
+            None if self.on_outage() == OnOutage::Deny => Ok(engine.without_store(Outcome::Deny, peek)),
+            None => Ok(engine.without_store(Outcome::Allow, peek)),
+        })
+    }
+
+    /// Gives this process's part back. In memory, so it is done when the call returns.
+    fn undo(&self, own: &Charges<'_>, first: &Decision, terms: &Terms<'_>) {
+        let Ok(check) = own.check() else { return };
+        match &terms.under {
+            Some(under) if under.held_for().is_some() => {
+                let _ = self.engine.process.settle(under.id(), None).now();
+            }
+            _ => {
+                let _ = self.engine.process.refund(&check, first, LIMIT_MAX).now();
+            }
+        }
+    }
+}
+
+/// Gives this process's part back if the caller does not wait for the shared one.
+struct Undo<'d> {
+    demand: &'d Demand<'d>,
+    own: &'d Charges<'d>,
+    terms: &'d Terms<'d>,
+    first: Option<Decision>,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(first) = self.first.take().filter(|_| !self.terms.is_peek()) {
+            self.demand.undo(self.own, &first, self.terms);
+        }
+    }
+}
+
+/// The verbs of a [`Demand`] without async, for stores that need no I/O.
+///
+/// # Errors
+/// Each as its namesake; also if the store does need I/O. Then nothing was charged.
+#[derive(Clone, Copy, Debug)]
+pub struct Now<'d>(&'d Demand<'d>);
+
+#[allow(clippy::missing_errors_doc, reason = "said once, for the type")]
+impl Now<'_> {
+    /// [`Demand::check`].
+    pub fn check(&self) -> Result<Decision, InvalidInput> {
+        let mut decision = Decision::default();
+        self.check_into(&mut decision)?;
+        Ok(decision)
+    }
+
+    /// [`Demand::check`], written over a decision that the caller keeps, because it is large.
+    #[inline]
+    pub fn check_into(&self, decision: &mut Decision) -> Result<(), InvalidInput> {
+        self.0.try_check(decision).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::peek`].
+    pub fn peek(&self) -> Result<Decision, InvalidInput> {
+        self.local()?;
+        at_once(self.0.peek()).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::explain`].
+    pub fn explain(&self, labels: Labels<'_>) -> Result<String, InvalidInput> {
+        self.local()?;
+        at_once(self.0.explain(labels)).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::reserve`].
+    pub fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
+        self.local()?;
+        at_once(self.0.reserve(id, hold)).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::refund`].
+    pub fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+        self.local()?;
+        at_once(self.0.refund(decision, units)).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::release`].
+    pub fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
+        self.local()?;
+        at_once(self.0.release(decision)).unwrap_or_else(|| Err(needs_io()))
+    }
+
+    /// [`Demand::reset`].
+    pub fn reset(&self) -> Result<usize, StoreError> {
+        self.local()?;
+        at_once(self.0.reset()).unwrap_or_else(|| Err(needs_io().into()))
+    }
+
+    /// A store that needs I/O is not asked at all.
+    fn local(&self) -> Result<(), InvalidInput> {
+        if self.0.engine.needs_io { Err(needs_io()) } else { Ok(()) }
+    }
+}
+
+#[cold]
+pub(super) fn needs_io() -> InvalidInput {
+    InvalidInput::new(Field::Check, "a store that needs I/O", "the form of this call that is awaited")
+}
+
+/// What a future says that does not have to wait.
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,72 @@
+//! Waiting until a request is allowed.
+
+use std::time::Duration;
+
+use ratekeeper_core::{Decision, InvalidInput, LIMIT_MAX, Verdict};
+use tokio::time::Instant;
+
+use super::Demand;
+use super::verbs::Purpose;
+
+/// How often to look whether a holder has come back.
+const RELEASE_POLL: Duration = Duration::from_millis(20);
+/// Waiting is lengthened by up to this share of itself, so that callers that were denied together do
+/// not come back together. Never shortened: earlier would be denied again.
+const JITTER: f64 = 0.1;
+
+impl Demand<'_> {
+    /// Waits until the request is allowed, for at most `patience` in all, and then also as long as a
+    /// leaky bucket asks it to hold back. All time counts, the store's too.
+    ///
+    /// Waits are as long as the decision says and a little longer, at random, so that waiting callers do
+    /// not come back all at once. If `patience` would not suffice, the denial is returned at once and
+    /// nothing stays charged. Denials on the way are no strikes: the caller waits as it is asked to.
+    ///
+    /// Under an id the charge is final: if the hold-back grows beyond `patience` while it is
+    /// made, the decision says how long is left ([`Decision::proceed_after`]).
+    ///
+    /// # Errors
+    /// As [`Demand::check`].
+    pub async fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        let started = Instant::now();
+        let left = || patience.saturating_sub(started.elapsed());
+        loop {
+            let decision = self.attempt(left()).await?;
+            if decision.is_allowed() {
+                return self.held_back(decision, left()).await;
+            }
+            let mut wait = decision.retry_after().duration();
+            if !left().is_zero() && decision.strictest().is_some_and(Verdict::is_at_latest) {
+                // Only an upper bound: a holder may come back any moment.
+                wait = wait.map(|wait| wait.min(RELEASE_POLL).min(left()));
+            }
+            let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left()) else {
+                return Ok(decision);
+            };
+            tokio::time::sleep(wait.mul_f64(1.0 + JITTER * fastrand::f64()).min(left())).await;
+        }
+    }
+
+    /// One attempt. Under an id, what would be given up is not charged in the first place.
+    async fn attempt(&self, left: Duration) -> Result<Decision, InvalidInput> {
+        if self.once.is_some() {
+            let seen = self.peek().await?;
+            if seen.is_allowed() && seen.proceed_after() > left {
+                return Ok(seen.given_up());
+            }
+        }
+        self.decide(&self.purpose(Purpose::Wait)?).await
+    }
+
+    async fn held_back(&self, decision: Decision, left: Duration) -> Result<Decision, InvalidInput> {
+        if decision.proceed_after() <= left {
+            tokio::time::sleep(decision.proceed_after()).await;
+            return Ok(decision);
+        }
+        if self.once.is_some() {
+            return Ok(decision);
+        }
+        self.refund(&decision, LIMIT_MAX).await?;
+        Ok(decision.given_up())
+    }
+}
