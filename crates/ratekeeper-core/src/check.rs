@@ -6,6 +6,7 @@ use crate::error::{Field, InvalidInput};
 use crate::key::Key;
 use crate::name::{DIGEST_START, digest_more};
 use crate::overrides::OverrideScope;
+use crate::penalty::Penalty;
 use crate::quota::{LIMIT_MAX, Quota};
 
 /// The most charges one check may carry.
@@ -288,7 +289,7 @@ impl<'a> Charges<'a> {
         if self.0.is_empty() {
             return Err(InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges"));
         }
-        Ok(Check { charges: &self.0, peek: false, by_rules: false })
+        Ok(Check { charges: &self.0, penalties: &[], peek: false, by_rules: false })
     }
 }
 
@@ -315,6 +316,7 @@ impl<'a> Charge<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check<'a> {
     charges: &'a [Charge<'a>],
+    penalties: &'a [Penalty<'a>],
     peek: bool,
     by_rules: bool,
 }
@@ -323,7 +325,7 @@ impl<'a> Check<'a> {
     /// A check of a single charge; [`Charges::check`] makes one of several.
     #[must_use]
     pub const fn one(charge: &'a Charge<'a>) -> Self {
-        Self { charges: std::slice::from_ref(charge), peek: false, by_rules: false }
+        Self { charges: std::slice::from_ref(charge), penalties: &[], peek: false, by_rules: false }
     }
 
     /// The same check, whose quotas are what rules say and not who asks: under an id it is
@@ -339,6 +341,23 @@ impl<'a> Check<'a> {
         Self { peek: true, ..self }
     }
 
+    /// The same check, judged together with the penalties of its rules.
+    ///
+    /// # Errors
+    /// If there are more than [`PENALTIES_MAX`](crate::PENALTIES_MAX), two of one rule and
+    /// subject, or one whose counters are not what [`Penalty`] says.
+    pub fn with_penalties(self, penalties: &'a [Penalty<'a>]) -> Result<Self, InvalidInput> {
+        Penalty::validate_all(penalties, self.charges)?;
+        Ok(Self { penalties, ..self })
+    }
+
+    /// The penalties it is judged with.
+    #[must_use]
+    #[inline]
+    pub const fn penalties(&self) -> &'a [Penalty<'a>] {
+        self.penalties
+    }
+
     /// The charges, each key once, at least one.
     #[must_use]
     pub const fn charges(&self) -> &'a [Charge<'a>] {
@@ -350,6 +369,7 @@ impl<'a> Check<'a> {
     /// mistake. The same in every process and version.
     ///
     /// How much the counters hold is part of it unless rules say so ([`Check::by_rules`]).
+    /// Penalties are not: a rule may gain or lose one while an id is kept.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.charges.iter().fold(DIGEST_START, |digest, charge| {

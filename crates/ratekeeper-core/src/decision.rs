@@ -175,6 +175,8 @@ pub struct Decision {
     pub(crate) retry_after: Wait,
     pub(crate) proceed_after: u64,
     pub(crate) verdicts: SmallVec<[Verdict; VERDICTS_INLINE]>,
+    /// The gates of the penalties that the check led to.
+    pub(crate) tipped: Vec<Name>,
 }
 
 impl Decision {
@@ -217,6 +219,7 @@ impl Decision {
         self.retry_after = self.retry_after.max(other.retry_after);
         self.proceed_after = self.proceed_after.max(other.proceed_after);
         self.verdicts.extend_from_slice(&other.verdicts);
+        self.tipped.extend_from_slice(&other.tipped);
         self
     }
 
@@ -311,10 +314,18 @@ impl Decision {
         Duration::from_micros(self.proceed_after)
     }
 
-    /// What each quota said, in the order of the charges.
+    /// What each quota said, in the order of the charges; behind them the gates of
+    /// penalties that deny the check.
     #[must_use]
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts
+    }
+
+    /// The gates of the penalties that this check led to, also of rules that only watch.
+    /// A decision that is repeated led to none.
+    #[must_use]
+    pub fn tipped(&self) -> &[Name] {
+        &self.tipped
     }
 
     /// The quota that matters most: of those that denied the one with the

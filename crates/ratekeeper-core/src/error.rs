@@ -44,6 +44,8 @@ pub enum Field {
     Name,
     /// The set of charges of one check.
     Check,
+    /// A penalty of a check.
+    Penalty,
     /// An override.
     Override,
     /// An idempotency id or how long it is kept.
@@ -70,6 +72,7 @@ impl fmt::Display for Field {
             Field::Key => "key",
             Field::Name => "name",
             Field::Check => "check",
+            Field::Penalty => "penalty",
             Field::Override => "override",
             Field::Idempotency => "idempotency",
             Field::Reservation => "reservation",

@@ -121,31 +121,51 @@ fn judge_odd(
 ) {
     let taken = std::mem::replace(state, State::vacant(Algorithm::TokenBucket));
     let mut case = [Case::new(charge, Some(terms), taken)];
-    judge_many(&mut case, now, peek, decision);
+    judge_many(&mut case, now, peek, Wait::NONE, decision);
     *state = case[0].take_state();
 }
 
 /// Judges `cases` together at `now` and charges all of them or none; for the
 /// rest see [`judge_one`].
 pub fn judge<'c>(cases: &mut [impl AsCase<'c>], now: Timestamp, peek: bool, decision: &mut Decision) {
-    let now = shared_instant(cases, now.as_micros());
-    if peek || !charge_all(cases, now, decision) {
-        judge_many(cases, now, peek, decision);
+    let now = shared_instant(now.as_micros(), |now| newest(cases, now));
+    judge_vetoed(cases, now, peek, Wait::NONE, decision);
+}
+
+/// As [`judge`](judge()) at an instant that all agree on; denied for `veto` by something
+/// that is no charge.
+#[inline]
+pub(crate) fn judge_vetoed<'c>(
+    cases: &mut [impl AsCase<'c>],
+    now: u64,
+    peek: bool,
+    veto: Wait,
+    decision: &mut Decision,
+) {
+    if peek || !veto.is_none() || !charge_all(cases, now, decision) {
+        judge_many(cases, now, peek, veto, decision);
     }
 }
 
-/// One instant for all: the newest any of the states has seen.
+/// The newest instant that any of the states has seen, at least `now`.
+#[inline]
+pub(crate) fn newest<'c>(cases: &[impl AsCase<'c>], now: u64) -> u64 {
+    cases.iter().map(|case| case.as_ref().state.instant(now)).max().unwrap_or(now)
+}
+
+/// One instant for all: the `newest` that any of the states has seen.
 ///
 /// A state too far ahead of the clock does not count, but one that is not may
-/// bring the others within reach; so ask until nobody objects.
-fn shared_instant<'c>(cases: &[impl AsCase<'c>], server_now: u64) -> u64 {
+/// bring the others within reach; so ask until none objects.
+#[inline]
+pub(crate) fn shared_instant(server_now: u64, newest: impl Fn(u64) -> u64) -> u64 {
     let mut now = server_now;
     loop {
-        let newest = cases.iter().map(|case| case.as_ref().state.instant(now)).max().unwrap_or(now);
-        if newest == now {
+        let seen = newest(now);
+        if seen == now {
             return now;
         }
-        now = newest;
+        now = seen;
     }
 }
 
@@ -192,31 +212,41 @@ fn put_back<'c>(cases: &mut [impl AsCase<'c>], originals: impl IntoIterator<Item
     }
 }
 
-fn judge_many<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
+fn judge_many<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, veto: Wait, decision: &mut Decision) {
     let is_unwell = |case: &Case<'_>| case.state.is_unwell(case.quota(), now);
     if cases.iter().any(|case| is_unwell(case.as_ref())) {
-        return judge_healed(cases, now, peek, decision);
+        return judge_healed(cases, now, peek, veto, decision);
     }
-    judge_well(cases, now, peek, decision);
+    judge_well(cases, now, peek, veto, decision);
 }
 
 /// Heals what needs it, which is rare. After a peek, what was there before is
 /// put back.
 #[cold]
-fn judge_healed<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
+fn judge_healed<'c>(
+    cases: &mut [impl AsCase<'c>],
+    now: u64,
+    peek: bool,
+    veto: Wait,
+    decision: &mut Decision,
+) {
     let originals: Vec<State> =
         cases.iter().filter(|_| peek).map(|case| case.as_ref().state.clone()).collect();
     for case in cases.iter_mut() {
         let quota = *case.as_ref().quota();
         case.as_mut().state.heal(&quota, now);
     }
-    judge_well(cases, now, peek, decision);
+    judge_well(cases, now, peek, veto, decision);
     put_back(cases, originals);
 }
 
-fn judge_well<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, decision: &mut Decision) {
+fn judge_well<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, veto: Wait, decision: &mut Decision) {
     begin(decision, now);
     decision.verdicts.clear();
+    if !veto.is_none() {
+        decision.outcome = Outcome::Deny;
+        decision.retry_after = veto;
+    }
     for case in cases.iter() {
         let case = case.as_ref();
         let (charge, (quota, level)) = (case.charge, case.terms());
@@ -250,6 +280,7 @@ fn begin(decision: &mut Decision, now: u64) {
     decision.at = Timestamp::from_micros(now);
     decision.retry_after = Wait::NONE;
     decision.proceed_after = 0;
+    decision.tipped.clear();
 }
 
 /// What an operator's switch says, or the counter if it is off.

@@ -48,6 +48,11 @@ impl<'a> Key<'a> {
         Ok(Self { subject, ..self })
     }
 
+    /// A key whose subject was found to be within bounds before.
+    pub(crate) const fn of_checked(scope: Name, subject: &'a [u8]) -> Self {
+        Self { scope, raw: None, subject }
+    }
+
     /// The quota's name; the one that stands in for it if the caller made the name up.
     #[must_use]
     pub const fn scope(&self) -> Name {

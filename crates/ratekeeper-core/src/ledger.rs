@@ -268,7 +268,9 @@ impl<C> Ledger<C> {
         let forget_at = open_until.unwrap_or(decision.at).after(reservation.keep);
         let id: Box<[u8]> = reservation.id.into();
         self.forget.push(Reverse((forget_at.as_micros(), id.clone())));
-        let entry = Entry { digest: check.digest(), decision: decision.clone(), held, stage };
+        let mut entry = Entry { digest: check.digest(), decision: decision.clone(), held, stage };
+        // A repeat leads to no penalty, whatever the first did.
+        entry.decision.tipped.clear();
         self.entries.insert(id, entry);
     }
 

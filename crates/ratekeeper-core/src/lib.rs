@@ -9,6 +9,7 @@
 //! - [`algorithm`]: the six algorithms as functions of (state, quota, now, cost);
 //! - [`Charge`], [`Charges`] and [`Check`]: what is asked; [`Decision`]: what is answered;
 //! - [`judge`](judge()): the decision itself, all or nothing;
+//! - [`Penalty`]: what follows from being denied again and again;
 //! - [`Ledger`]: reservations and idempotency ids;
 //! - [`Model`]: the whole contract over a plain map, the reference every store
 //!   is compared with.
@@ -47,6 +48,7 @@ mod ledger;
 mod model;
 mod name;
 mod overrides;
+mod penalty;
 mod quota;
 mod time;
 mod wire;
@@ -62,6 +64,7 @@ pub use ledger::{Begin, HELD_MAX, Held, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_M
 pub use model::Model;
 pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name, RawName};
 pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
+pub use penalty::{CounterChange, PENALTIES_MAX, Penalty, PenaltyCase, SENTENCES_MAX, Strike, judge_penal};
 pub use quota::{Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN};
 pub use time::{Clock, ManualClock, Timestamp, Wait};
 pub use wire::{DecisionParts, VerdictParts};

@@ -9,10 +9,11 @@ use crate::algorithm::State;
 use crate::check::{Charge, Check};
 use crate::decision::Decision;
 use crate::error::InvalidInput;
-use crate::judge::{Case, judge};
+use crate::judge::Case;
 use crate::key::Key;
 use crate::ledger::{Begin, Held, Ledger, Reservation, Settled};
 use crate::overrides::{Override, OverrideScope, resolve};
+use crate::penalty::{CounterChange, Penalty, PenaltyCase, judge_penal};
 use crate::quota::Algorithm;
 use crate::time::Timestamp;
 
@@ -50,15 +51,43 @@ impl Model {
             cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(algorithm))));
         }
         let mut decision = Decision::default();
-        judge(&mut cases, now, check.is_peek(), &mut decision);
+        let mut penalties: Vec<PenaltyCase<'_>> =
+            check.penalties().iter().map(|penalty| self.penalty_case(penalty)).collect();
+        judge_penal(&mut cases, &mut penalties, now, check.is_peek(), &mut decision);
         if !check.is_peek() {
             for (charge, case) in check.charges().iter().zip(&mut cases) {
                 let id = counter(charge, charge.quota().algorithm());
                 self.counters.insert(id, case.take_state());
             }
+            penalties.into_iter().for_each(|case| self.penalise(case, &mut decision));
         }
         decision.set_counters(check.charges().iter().map(|charge| charge.key().digest()));
         decision
+    }
+
+    fn penalty_case<'c>(&self, penalty: &'c Penalty<'c>) -> PenaltyCase<'c> {
+        PenaltyCase::new(
+            penalty,
+            penalty.counters().map(|(key, quota)| {
+                let algorithm = quota.algorithm();
+                let known = self.counters.get(&(Some(key.scope_id()), key.subject().into(), algorithm));
+                known.cloned().unwrap_or_else(|| State::vacant(algorithm))
+            }),
+        )
+    }
+
+    /// Writes what a decision means for a penalty.
+    fn penalise(&mut self, case: PenaltyCase<'_>, decision: &mut Decision) {
+        let strike = case.strike(decision);
+        strike.iter().for_each(|strike| decision.struck(&case, strike));
+        for ((key, quota), change) in case.penalty().counters().zip(case.changes(strike)) {
+            let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm());
+            match change {
+                CounterChange::Keep => None,
+                CounterChange::Write(state) => self.counters.insert(id, state),
+                CounterChange::Forget => self.counters.remove(&id),
+            };
+        }
     }
 
     /// Judges a check under an idempotency id, perhaps as a reservation.

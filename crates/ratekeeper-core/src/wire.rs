@@ -104,6 +104,7 @@ impl From<DecisionParts> for Decision {
             retry_after: parts.retry_after,
             proceed_after: u64::try_from(parts.proceed_after.as_micros()).unwrap_or(u64::MAX),
             verdicts: parts.verdicts.into_iter().map(Verdict::from).collect(),
+            ..Self::default()
         }
     }
 }

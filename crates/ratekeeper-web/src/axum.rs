@@ -26,7 +26,8 @@ use std::sync::Arc;
 use ::axum::extract::FromRequestParts;
 use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use http::request::Parts;
-use ratekeeper::policy::{Admission, Body};
+use ratekeeper::Admission;
+use ratekeeper::policy::Body;
 
 use crate::gate::Gate;
 use crate::handler::{Applying, Why};

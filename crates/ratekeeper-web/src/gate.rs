@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratekeeper::policy::{Admission, Ask, Begun, Facts, KeyFunction, Matched, Needs, Scalar, ServiceLimiter};
+use ratekeeper::policy::{Ask, Facts, KeyFunction, Needs, Scalar, ServiceLimiter};
+use ratekeeper::{Admission, Demand, Started};
 use ratekeeper::{Decision, InvalidInput, LIMIT_MAX, Origin, Outcome};
 use ratekeeper_http::HttpOptions;
 use tracing::{Instrument as _, Span};
@@ -67,7 +68,7 @@ pub enum Entry {
 /// A request that has been looked at, and waits for the store.
 #[derive(Debug)]
 pub struct Waiting {
-    matched: Box<Matched>,
+    demand: Box<Demand<'static>>,
     span: Span,
 }
 
@@ -163,22 +164,22 @@ impl Gate {
         let key = self.key.as_ref().and_then(|key| key.of(facts));
         let ask = asked(facts, key.as_deref(), cost.min(LIMIT_MAX.into()));
         if !self.spans {
-            return match self.service.begin(&ask) {
-                Begun::Done(answer) => Entry::Decided(Ok(self.answered(answer))),
-                Begun::Waits(matched) => Entry::Waits(Waiting { matched, span: Span::none() }),
+            return match self.service.start(&ask) {
+                Started::Done(answer) => Entry::Decided(Ok(self.answered(answer))),
+                Started::Waits(demand) => Entry::Waits(Waiting { demand, span: Span::none() }),
             };
         }
         let span = tracing::info_span!("ratelimit.check", outcome = tracing::field::Empty);
-        match span.in_scope(|| self.service.begin(&ask)) {
-            Begun::Done(answer) => Entry::Decided(Ok(recorded(&span, self.answered(answer)))),
-            Begun::Waits(matched) => Entry::Waits(Waiting { matched, span }),
+        match span.in_scope(|| self.service.start(&ask)) {
+            Started::Done(answer) => Entry::Decided(Ok(recorded(&span, self.answered(answer)))),
+            Started::Waits(demand) => Entry::Waits(Waiting { demand, span }),
         }
     }
 
     /// Asks the store about a request that waits for it.
     pub async fn wait(&self, waiting: Waiting) -> Answer {
-        let Waiting { matched, span } = waiting;
-        let answer = matched.admit().instrument(span.clone()).await;
+        let Waiting { demand, span } = waiting;
+        let answer = demand.admit().instrument(span.clone()).await;
         Ok(recorded(&span, self.answered(answer)))
     }
 

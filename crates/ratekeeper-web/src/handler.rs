@@ -1,7 +1,8 @@
 //! What handlers can ask, whatever the framework: extractors and responses are its own.
 
+use ratekeeper::Admission;
 use ratekeeper::Decision;
-use ratekeeper::policy::{Admission, Facts};
+use ratekeeper::policy::Facts;
 use ratekeeper_http::{HttpOptions, Tally};
 
 use crate::gate::{Gate, NoIdentity};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use pin_project_lite::pin_project;
-use ratekeeper::policy::Hold;
+use ratekeeper::Hold;
 
 pin_project! {
     /// The body of a response: the service's, or that of a denial.

@@ -20,17 +20,17 @@ use ratekeeper_core::{Decision, Field, InvalidInput, LIMIT_MAX, Origin, Outcome,
 
 #[cfg(feature = "policy")]
 pub(crate) use self::counters::RuleCounters;
-pub use self::demand::{Demand, DemandRule, Started};
 pub(crate) use self::demand::{Asked, Endpoints, Limits, OwnerNames};
+pub use self::demand::{Demand, DemandRule, Started};
 pub use self::hold::{Admission, Hold};
+use self::outage::OutageCounters;
 pub use self::outage::{OnOutage, Outages};
 pub(crate) use self::penalty::Penalty;
 pub use self::raw::RawCharge;
-pub(crate) use self::terms::{Held, LimitSet, Terms};
-pub use self::terms::Scope;
-pub use self::verbs::Now;
-use self::outage::OutageCounters;
 use self::raw::RawTerms;
+pub use self::terms::Scope;
+pub(crate) use self::terms::{Held, LimitSet, Terms};
+pub use self::verbs::Now;
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 

@@ -266,7 +266,8 @@ impl<R: ?Sized> Limiter<R> {
         let switches = store.control().switches().filter(|_| modes == Modes::Obeyed);
         let asked = self.rules.iter().filter_map(|rule| {
             let switch = switches.as_ref().map(|all| all.of_rule(rule.terms.name.as_str(), store.now()));
-            let mode = if modes == Modes::Obeyed { rule.mode_for(request, switch.as_ref()) } else { Mode::On };
+            let mode =
+                if modes == Modes::Obeyed { rule.mode_for(request, switch.as_ref()) } else { Mode::On };
             if mode == Mode::Off {
                 return None;
             }

@@ -37,10 +37,7 @@ mod book;
 mod compile;
 mod document;
 mod expression;
-mod hold;
 mod limiter;
-mod matched;
-mod penalty;
 mod problem;
 mod request;
 pub mod source;
@@ -58,9 +55,7 @@ pub use expression::{
     COST_MAX, Condition, Cost, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EvaluationError, Paths, Requires,
     STEPS_MAX,
 };
-pub use hold::{Admission, Hold};
-pub use limiter::{Begun, PolicyLimiter, ServiceLimiter};
-pub use matched::{Matched, MatchedRule};
+pub use limiter::{PolicyLimiter, ServiceLimiter};
 pub use problem::{PROBLEMS_MAX, Problem, Problems};
 pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar, parameter_of};
 pub use spec::{

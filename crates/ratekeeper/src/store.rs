@@ -20,6 +20,10 @@ use ratekeeper_core::{
 /// Every method keeps the decision contract; see `ARCHITECTURE.md`. A store
 /// that needs no I/O answers everything with [`StoreFuture::ready`].
 pub trait Store: Send + Sync + fmt::Debug {
+    /// Whether answers wait for I/O. If not, every call of it is ready when it returns, and
+    /// [`Store::try_check`] always answers.
+    fn needs_io(&self) -> bool;
+
     /// Judges a check without I/O and writes the answer over `decision`, or
     /// says (`None`) that it would need some.
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>>;

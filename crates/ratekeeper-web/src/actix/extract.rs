@@ -7,7 +7,8 @@ use actix_web::body::BoxBody;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, HttpResponse, ResponseError};
-use ratekeeper::policy::{Admission, Body};
+use ratekeeper::Admission;
+use ratekeeper::policy::Body;
 
 use super::facts::RequestRef;
 use super::response::{denied, insert, no_identity};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use actix_web::dev::ServiceResponse;
 use futures_util::future::LocalBoxFuture;
 use pin_project_lite::pin_project;
-use ratekeeper::policy::Hold;
+use ratekeeper::Hold;
 
 use super::middleware::Teller;
 use super::response;

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use bytes::Bytes;
-use ratekeeper::policy::{Admission, Body as Known, Hold};
+use ratekeeper::policy::Body as Known;
+use ratekeeper::{Admission, Hold};
 
 use super::body;
 use super::facts::{RequestRef, is_json};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Request, Response};
-use ratekeeper::policy::Hold;
+use ratekeeper::Hold;
 
 use super::body::RequestBody;
 use crate::response::ResponseBody;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use http::Response;
 use pin_project_lite::pin_project;
-use ratekeeper::policy::Hold;
+use ratekeeper::Hold;
 use ratekeeper_http::{FIELDS_MAX, HttpOptions};
 
 use super::bodies::ResponseBodies;

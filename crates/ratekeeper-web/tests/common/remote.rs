@@ -42,6 +42,10 @@ impl Remote {
 }
 
 impl Store for Remote {
+    fn needs_io(&self) -> bool {
+        true
+    }
+
     fn try_check(&self, _: &Check<'_>, _: &mut Decision) -> Option<Result<(), StoreError>> {
         None
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ratekeeper_core::{
     Algorithm, Charge, Charges, Decision, Emergency, Enforcement, InvalidInput, Key, Level, Name,
-    OverrideScope, Quota, RawName, Reservation,
+    OverrideScope, Quota, Reservation,
 };
 use smallvec::SmallVec;
 
@@ -113,6 +113,19 @@ impl<'a> Demand<'a> {
         rules: impl IntoIterator<Item = Asked<'a>>,
     ) -> Self {
         Self { engine, rules: rules.into_iter().collect(), units, once: None }
+    }
+
+    /// The same, under an id that was found to be within bounds before.
+    #[cfg(feature = "policy")]
+    #[inline]
+    pub(crate) fn asked(
+        engine: Held<'a, Engine>,
+        units: u64,
+        rules: impl IntoIterator<Item = Asked<'a>>,
+        once: Option<(&'a str, Duration)>,
+    ) -> Self {
+        let once = once.map(|(id, keep)| (Cow::Borrowed(id), keep));
+        Self { once, ..Self::new(engine, units, rules) }
     }
 
     /// Asks for `units` of the rules that do not say themselves what a request costs.
@@ -314,9 +327,4 @@ impl<'a> Endpoints<'a> {
         let suffix = |name: &Name| &name.as_str()[rule.as_str().len()..];
         Self::Each(quotas.iter().map(|(name, _)| format!("{endpoint}{}", suffix(name))).collect())
     }
-}
-
-/// What raw charges call a quota.
-pub(super) fn owned_name(name: RawName<'_>) -> RawName<'static> {
-    name.into_owned()
 }

@@ -77,7 +77,9 @@ impl Demand<'static> {
                     Ok(answer) => answer,
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     // The runtime ends, and with it everything that could be limited.
-                    Err(_) => Ok(Admission { decision: Box::new(Arc::as_ref(&engine).unlimited()), hold: None }),
+                    Err(_) => {
+                        Ok(Admission { decision: Box::new(Arc::as_ref(&engine).unlimited()), hold: None })
+                    }
                 }
             }
             _ => self.admit_here().await,

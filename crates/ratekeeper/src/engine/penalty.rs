@@ -127,14 +127,19 @@ impl Demand<'_> {
     /// Notes which rules denied, and which would have.
     #[cold]
     pub(super) fn note(&self, decision: &Decision) {
+        for (asked, penalty) in self.penal() {
+            if decision.tipped().contains(&penalty.gate.0) {
+                asked.terms.counters.penalised();
+            }
+        }
         let mut watched = false;
-        for (index, asked) in self.rules.iter().enumerate() {
+        for asked in &self.rules {
             let counters = &asked.terms.counters;
-            let mut own = decision.verdicts().iter().filter(|verdict| verdict.name().rule() == asked.terms.name);
+            let mut own =
+                decision.verdicts().iter().filter(|verdict| verdict.name().rule() == asked.terms.name);
             if !own.any(|verdict| !verdict.is_admitted() && verdict.cost() > 0) {
                 continue;
             }
-            let _ = index;
             match asked.enforcement {
                 Enforcement::Enforce => counters.denied(),
                 Enforcement::Shadow => {

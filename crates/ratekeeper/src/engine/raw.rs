@@ -10,7 +10,6 @@ use ratekeeper_core::{
     Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope, Quota, RawName,
 };
 
-use super::demand::owned_name;
 use super::{Asked, Demand, Endpoints, Engine, Held, Limits, OnOutage, OwnerNames, Terms};
 
 /// One quota, one key, one cost, as a caller asks for them.
@@ -50,7 +49,8 @@ impl<'a> RawCharge<'a> {
     /// If that is more than 10^9.
     pub fn cost(self, cost: u64) -> Result<Self, InvalidInput> {
         if cost > LIMIT_MAX.into() {
-            return Err(InvalidInput::range(Field::Cost, cost, 0, LIMIT_MAX.into(), ""));
+            let expected = format!("a whole number from 0 to {LIMIT_MAX}");
+            return Err(InvalidInput::new(Field::Cost, cost, expected));
         }
         Ok(Self { cost, ..self })
     }
@@ -118,7 +118,7 @@ impl<'a> RawCharge<'a> {
 
     fn into_owned(self) -> RawCharge<'static> {
         RawCharge {
-            name: owned_name(self.name),
+            name: self.name.into_owned(),
             subject: Cow::Owned(self.subject.into_owned()),
             quota: self.quota,
             index: self.index,

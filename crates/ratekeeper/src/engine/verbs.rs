@@ -39,7 +39,7 @@ impl Terms<'_> {
     }
 }
 
-impl Demand<'_> {
+impl<'a> Demand<'a> {
     /// Judges the request and charges it.
     ///
     /// A denial is a decision, and so is what a rule says to an outage.
@@ -132,7 +132,8 @@ impl Demand<'_> {
     /// # Errors
     /// As [`Demand::refund`]; also if a store could not answer.
     pub async fn try_refund(&self, decision: &Decision, units: u32) -> Result<(), StoreError> {
-        let (engine, own, shared) = (&*self.engine, self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
+        let (engine, own, shared) =
+            (&*self.engine, self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let own = match own.check() {
             Ok(check) => engine.process.refund(&check, decision, units).await,
             Err(_) => Ok(()),
@@ -185,7 +186,7 @@ impl Demand<'_> {
 
     /// The same verbs without async, for stores that need no I/O.
     #[must_use]
-    pub fn now(&self) -> Now<'_> {
+    pub fn now(&self) -> Now<'_, 'a> {
         Now(self)
     }
 }
@@ -226,7 +227,7 @@ impl Demand<'_> {
     async fn shared_part(&self, check: Check<'_>, terms: &Terms<'_>) -> Result<Decision, InvalidInput> {
         let store = &*self.engine.store;
         let penalties = self.penalties(Scope::Shared, terms);
-        let check = check.with_penalties(&penalties);
+        let check = check.with_penalties(&penalties)?;
         let check = if terms.is_peek() { check.peek() } else { check };
         let answer = match &terms.under {
             // What rules ask for under an id stays the same request when the rules change.
@@ -248,7 +249,7 @@ impl Demand<'_> {
         let (engine, peek) = (&*self.engine, terms.is_peek());
         let Ok(check) = own.check() else { return Ok(engine.unlimited()) };
         let penalties = self.penalties(Scope::Process, terms);
-        let check = check.with_penalties(&penalties);
+        let check = check.with_penalties(&penalties)?;
         let check = if peek { check.peek() } else { check };
         let answer = match &terms.under {
             Some(under) if is_alone || under.held_for().is_some() => {
@@ -279,14 +280,14 @@ impl Demand<'_> {
 }
 
 /// Gives this process's part back if the caller does not wait for the shared one.
-struct Undo<'d> {
-    demand: &'d Demand<'d>,
-    own: &'d Charges<'d>,
-    terms: &'d Terms<'d>,
+struct Undo<'d, 'a, 'c, 't> {
+    demand: &'d Demand<'a>,
+    own: &'d Charges<'c>,
+    terms: &'d Terms<'t>,
     first: Option<Decision>,
 }
 
-impl Drop for Undo<'_> {
+impl Drop for Undo<'_, '_, '_, '_> {
     fn drop(&mut self) {
         if let Some(first) = self.first.take().filter(|_| !self.terms.is_peek()) {
             self.demand.undo(self.own, &first, self.terms);
@@ -299,10 +300,10 @@ impl Drop for Undo<'_> {
 /// # Errors
 /// Each as its namesake; also if the store does need I/O. Then nothing was charged.
 #[derive(Clone, Copy, Debug)]
-pub struct Now<'d>(&'d Demand<'d>);
+pub struct Now<'d, 'a>(&'d Demand<'a>);
 
 #[allow(clippy::missing_errors_doc, reason = "said once, for the type")]
-impl Now<'_> {
+impl Now<'_, '_> {
     /// [`Demand::check`].
     pub fn check(&self) -> Result<Decision, InvalidInput> {
         let mut decision = Decision::default();

@@ -1,25 +1,17 @@
-//! From a request to the charges of the rules that apply to it.
+//! From a request to the rules of a policy that apply to it: the front end for policies.
 
-use std::ops::Deref;
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ratekeeper_core::{
-    Algorithm, Charge, Charges, Emergency, Enforcement, InvalidInput, Key, Level, Name, OverrideScope, Quota,
-    Timestamp,
-};
-use smallvec::SmallVec;
+use ratekeeper_core::{Emergency, Enforcement, InvalidInput, Key, Reservation, Timestamp};
 
-use super::compile::{Keys, LimitSet, LimitSets, Penalty, Policy, Rule, RuleCost, UNLIMITED};
+use super::compile::{Keys, LimitSets, Policy, Rule, RuleCost, UNLIMITED};
 use super::expression::COST_MAX;
 use super::request::{Body, Facts, Request, Scalar};
-use super::spec::Scope;
 use super::template::Subject;
 use crate::control::{Mode, Switched, Switches};
-use crate::engine::Demand;
-use crate::limiter::OnOutage;
-
-/// Rules that apply to a request without allocating.
-const INLINE: usize = 4;
+use crate::engine::{Asked, Demand, Endpoints, Engine, Held, LimitSet, Limits, OwnerNames};
 
 /// What is asked about a request.
 #[derive(Clone, Copy)]
@@ -30,6 +22,7 @@ pub struct Ask<'a> {
     /// Whether there is a request at all.
     is_key_only: bool,
     modes: AskedModes,
+    once: Option<(&'a str, Duration)>,
 }
 
 /// What is said about modes together with a question.
@@ -45,7 +38,7 @@ impl<'a> Ask<'a> {
     /// One unit for the request with these facts.
     #[must_use]
     pub fn request(facts: &'a dyn Facts) -> Self {
-        Self { facts, key: None, cost: 1, is_key_only: false, modes: AskedModes::default() }
+        Self { facts, key: None, cost: 1, is_key_only: false, modes: AskedModes::default(), once: None }
     }
 
     /// One unit for a key that the program made itself, of a request of which
@@ -61,8 +54,13 @@ impl<'a> Ask<'a> {
         Self { key: Some(key), ..self }
     }
 
-    pub(super) fn units(&self) -> u64 {
-        self.cost
+    /// Charges once, however often it is sent within `keep` under the same id.
+    ///
+    /// # Errors
+    /// If the id or `keep` is out of bounds.
+    pub fn once(self, id: &'a str, keep: Duration) -> Result<Self, InvalidInput> {
+        Reservation::once(id, keep)?;
+        Ok(Self { once: Some((id, keep)), ..self })
     }
 
     /// Asks for `cost` units of the rules that do not say themselves what a
@@ -129,261 +127,44 @@ impl Facts for Nothing {
     }
 }
 
-/// The rules of one policy that apply to one request, with all that is needed to
-/// decide: the request itself is not needed any more.
-#[derive(Clone, Debug)]
-pub(super) struct Applied<P> {
-    pub(super) policy: P,
-    pub(super) rules: SmallVec<[AppliedRule; INLINE]>,
-}
-
-/// Some of the charges of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// With those that tell about penalties.
-    All,
-    /// Without them: what a decision tells about.
-    Told,
-    /// Only what is held while the request is under way.
-    Held,
-}
-
-impl Part {
-    fn has(self, quota: &Quota) -> bool {
-        self != Part::Held || quota.algorithm() == Algorithm::Concurrency
-    }
-}
-
-/// Some of the charges of a request, as a demand of their own.
-pub(super) struct PartOf<'a, P> {
-    applied: &'a Applied<P>,
-    part: Part,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct AppliedRule {
-    rule: u16,
-    limits: u32,
-    /// The plan that set the limits, if one did.
-    plan: Option<Arc<str>>,
-    pub(super) subject: Subject,
-    cost: u64,
-    owner: Option<Box<OwnerNames>>,
-    pub(super) enforcement: Enforcement,
-    pub(super) emergency: Emergency,
-}
-
-/// Whose overrides apply.
-#[derive(Clone, Debug)]
-struct OwnerNames {
-    /// One for each quota, if they are not called like the quotas.
-    endpoints: Vec<String>,
-    organisation: String,
-    project: Option<String>,
-}
-
-impl<P: Deref<Target = Policy>> Applied<P> {
-    pub(super) fn new(policy: P, ask: &Ask<'_>, switches: Option<(&Switches, Timestamp)>) -> Self {
-        let request = Request::new(ask.facts, &policy.addresses);
-        let candidates = policy.index.candidates(ask.facts);
-        let applied = candidates.iter().filter_map(|number| {
-            let rule = &policy.rules[usize::from(*number)];
+impl Policy {
+    /// What a request asks for: the rules that apply to it.
+    pub(super) fn demand<'p>(
+        self: &'p Arc<Self>,
+        engine: &'p Arc<Engine>,
+        ask: &Ask<'p>,
+        switches: Option<(&Switches, Timestamp)>,
+    ) -> Demand<'p> {
+        let request = Request::new(ask.facts, &self.addresses);
+        let candidates = self.index.candidates(ask.facts);
+        let asked = candidates.iter().filter_map(|number| {
+            let rule = &self.rules[usize::from(*number)];
             // Without a request, there is nothing that other rules could look at.
             if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
                 return None;
             }
             let switched = switches.map(|(all, now)| all.of_rule(rule.name.as_str(), now));
-            rule.apply(*number, &request, ask, switched.as_ref(), &policy.limits)
+            rule.apply(&request, ask, switched.as_ref(), &self.limits)
         });
-        let rules = applied.collect();
-        Self { policy, rules }
-    }
-
-    /// The charges that decisions tell about.
-    pub(super) fn told(&self) -> PartOf<'_, P> {
-        PartOf { applied: self, part: Part::Told }
-    }
-
-    /// The charges that are held while the request is under way.
-    pub(super) fn held(&self) -> PartOf<'_, P> {
-        PartOf { applied: self, part: Part::Held }
-    }
-
-    pub(super) fn holds(&self) -> bool {
-        let mut quotas = self.rules.iter().flat_map(|applied| &self.limits(applied).quotas);
-        quotas.any(|(_, quota)| quota.algorithm() == Algorithm::Concurrency)
-    }
-
-    pub(super) fn has_penalties(&self) -> bool {
-        self.rules.iter().any(|applied| self.rule(applied).penalty.is_some())
-    }
-
-    pub(super) fn rule(&self, applied: &AppliedRule) -> &Rule {
-        &self.policy.rules[usize::from(applied.rule)]
-    }
-
-    pub(super) fn limits(&self, applied: &AppliedRule) -> &LimitSet {
-        self.policy.limits.get(applied.limits)
-    }
-
-    /// The rules that have penalties.
-    pub(super) fn penal(&self) -> impl Iterator<Item = (&AppliedRule, &Rule, &Penalty)> {
-        self.rules.iter().filter_map(|applied| {
-            let rule = self.rule(applied);
-            Some((applied, rule, rule.penalty.as_ref()?))
-        })
-    }
-
-    fn charges(&self, scope: Scope, part: Part) -> Result<Charges<'_>, InvalidInput> {
-        let mut charges = Charges::new();
-        let in_scope = self.rules.iter().filter(|applied| self.rule(applied).scope == scope);
-        for applied in in_scope.clone() {
-            let (rule, limits) = (self.rule(applied), self.limits(applied));
-            for (index, (name, quota)) in limits.quotas.iter().enumerate() {
-                if !part.has(quota) {
-                    continue;
-                }
-                let charge = applied.charge(rule, (*name, quota), limits.level)?;
-                charges.push(match &applied.owner {
-                    Some(owner) => charge.overridable(owner.scope(index, *name)?),
-                    None => charge,
-                })?;
-            }
-        }
-        // Last, so that leaving them out leaves the others in their places.
-        for applied in in_scope.filter(|applied| part == Part::All && applied.emergency != Emergency::Lift) {
-            if let Some(penalty) = &self.rule(applied).penalty {
-                charges.push(applied.gate(penalty)?)?;
-            }
-        }
-        Ok(charges)
-    }
-
-    /// This process's share of what is shared.
-    fn share_of(&self, part: Part) -> Result<Charges<'_>, InvalidInput> {
-        let mut charges = Charges::new();
-        for applied in &self.rules {
-            let (rule, limits) = (self.rule(applied), self.limits(applied));
-            if rule.scope == Scope::Shared && rule.on_outage == OnOutage::Local {
-                for (name, quota) in limits.share.iter().filter(|(_, quota)| part.has(quota)) {
-                    charges.push(applied.charge(rule, (*name, quota), limits.level)?)?;
-                }
-            }
-        }
-        Ok(charges)
-    }
-}
-
-impl<P: Deref<Target = Policy>> Demand for Applied<P> {
-    #[inline]
-    fn shared(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.charges(Scope::Shared, Part::All)
-    }
-
-    #[inline]
-    fn has_own(&self) -> bool {
-        self.rules.iter().any(|applied| self.rule(applied).scope == Scope::Process)
-    }
-
-    fn own(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.charges(Scope::Process, Part::All)
-    }
-
-    fn share(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.share_of(Part::All)
-    }
-
-    /// A rule that only watches this request denies it in an outage as little as ever.
-    fn on_outage(&self) -> OnOutage {
-        let says = self.rules.iter().filter_map(|applied| {
-            let rule = self.rule(applied);
-            let can_deny = applied.enforcement == Enforcement::Enforce || rule.on_outage != OnOutage::Deny;
-            (rule.scope == Scope::Shared && can_deny).then_some(rule.on_outage)
-        });
-        says.max().unwrap_or_default()
-    }
-}
-
-impl<P: Deref<Target = Policy>> Demand for PartOf<'_, P> {
-    fn shared(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.applied.charges(Scope::Shared, self.part)
-    }
-
-    fn has_own(&self) -> bool {
-        self.applied.has_own()
-    }
-
-    fn own(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.applied.charges(Scope::Process, self.part)
-    }
-
-    fn share(&self) -> Result<Charges<'_>, InvalidInput> {
-        self.applied.share_of(self.part)
-    }
-
-    fn on_outage(&self) -> OnOutage {
-        self.applied.on_outage()
-    }
-}
-
-impl AppliedRule {
-    pub(super) fn plan(&self) -> Option<&str> {
-        self.plan.as_deref()
-    }
-
-    #[inline]
-    fn charge<'a>(
-        &'a self,
-        rule: &Rule,
-        (name, quota): (Name, &'a Quota),
-        level: Level,
-    ) -> Result<Charge<'a>, InvalidInput> {
-        let key = Key::new(name, &self.subject)?;
-        let charge = Charge::new(key, quota).enforcement(self.enforcement).emergency(self.emergency);
-        let charge = charge.level(level).cost(self.cost)?;
-        // Settling is about what the program asked for.
-        Ok(if matches!(rule.cost, RuleCost::Asked) { charge } else { charge.flat() })
-    }
-
-    /// Marks in a process that what it remembers of a penalty is fresh. Denials of
-    /// a shared rule are counted in the store, so their name is free here.
-    pub(super) fn marker<'a>(&'a self, penalty: &'a Penalty) -> Result<Charge<'a>, InvalidInput> {
-        Ok(Charge::new(Key::new(penalty.strikes.0, &self.subject)?, &penalty.fresh))
-    }
-
-    /// A charge that only tells whether a penalty is in force.
-    pub(super) fn gate<'a>(&'a self, penalty: &'a Penalty) -> Result<Charge<'a>, InvalidInput> {
-        let (name, quota) = &penalty.gate;
-        Charge::new(Key::new(*name, &self.subject)?, quota).enforcement(self.enforcement).cost(0)
-    }
-}
-
-impl OwnerNames {
-    fn scope(&self, index: usize, quota: Name) -> Result<OverrideScope<'_>, InvalidInput> {
-        let endpoint = self.endpoints.get(index).map_or(quota.as_str(), String::as_str);
-        match &self.project {
-            Some(project) => OverrideScope::project(endpoint, &self.organisation, project),
-            None => OverrideScope::organisation(endpoint, &self.organisation),
-        }
+        Demand::asked(Held::Borrowed(engine), ask.cost, asked, ask.once)
     }
 }
 
 impl Rule {
     /// What it makes of a request; `None` if it does not limit it.
-    fn apply(
-        &self,
-        number: u16,
+    fn apply<'p>(
+        &'p self,
         request: &Request<'_>,
         ask: &Ask<'_>,
         switched: Option<&Switched>,
-        sets: &LimitSets,
-    ) -> Option<AppliedRule> {
+        sets: &'p LimitSets,
+    ) -> Option<Asked<'p>> {
         let mode = self.mode_under(switched, ask.modes);
         if mode == Mode::Off || !self.holds(request) || self.is_allowed_client(request) {
             return None;
         }
         let Some(subject) = self.subject(request, ask) else {
-            self.counters.unresolved();
+            self.terms.counters.unresolved();
             return None;
         };
         let (limits, plan) = self.limits_of(&subject, request);
@@ -393,13 +174,16 @@ impl Rule {
         let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
         let in_ramp = percent >= 100 || Key::new(self.name, &subject).is_ok_and(|key| key.is_within(percent));
         let enforced = mode == Mode::On && in_ramp;
-        Some(AppliedRule {
-            rule: number,
-            limits,
+        let limits = sets.get(limits);
+        Some(Asked {
+            terms: Held::Borrowed(&self.terms),
+            limits: Limits::Set(Held::Borrowed(limits)),
             plan,
-            subject,
+            subject: Cow::Owned(subject.into()),
             cost: self.cost_of(request, ask),
-            owner: self.owner_of(request, sets.get(limits)),
+            // Settling is about what the program asked for.
+            is_flat: !matches!(self.cost, RuleCost::Asked),
+            owner: self.owner_of(request, limits),
             enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency: switched.map_or(Emergency::Off, |switched| switched.emergency),
         })
@@ -410,7 +194,7 @@ impl Rule {
     fn holds(&self, request: &Request<'_>) -> bool {
         let Some(when) = &self.when else { return true };
         when.evaluate(request).unwrap_or_else(|error| {
-            self.counters.failed("when", &error);
+            self.terms.counters.failed("when", &error);
             false
         })
     }
@@ -433,7 +217,7 @@ impl Rule {
             }
         };
         if found.is_none() && self.fallback.is_some() {
-            self.counters.unresolved();
+            self.terms.counters.unresolved();
         }
         found.or_else(|| self.fallback.clone())
     }
@@ -461,7 +245,7 @@ impl Rule {
             RuleCost::Units(units) => (*units).into(),
             RuleCost::Expression(cost) => {
                 let cost = cost.evaluate(request).unwrap_or_else(|error| {
-                    self.counters.failed("cost", &error);
+                    self.terms.counters.failed("cost", &error);
                     if error.is_beyond() { COST_MAX } else { 1 }
                 });
                 cost.into()
@@ -469,20 +253,15 @@ impl Rule {
         }
     }
 
-    fn owner_of(&self, request: &Request<'_>, limits: &LimitSet) -> Option<Box<OwnerNames>> {
+    fn owner_of(&self, request: &Request<'_>, limits: &LimitSet) -> Option<Box<OwnerNames<'static>>> {
         let owner = self.owner.as_ref()?;
         let endpoint = owner.endpoint.as_ref().and_then(|endpoint| endpoint.resolve_plain(request));
-        let endpoints = endpoint.iter().flat_map(|endpoint| {
-            // One of several quotas is `endpoint.quota`, as in `rule.quota`.
-            let quotas = limits.quotas.iter().map(|(name, _)| &name.as_str()[self.name.as_str().len()..]);
-            quotas.map(move |quota| format!("{endpoint}{quota}"))
-        });
         let names = OwnerNames {
-            endpoints: endpoints.collect(),
-            organisation: owner.organisation.resolve_plain(request)?,
-            project: owner.project.resolve_plain(request),
+            endpoints: Endpoints::new(endpoint.map(Cow::Owned), self.name, &limits.quotas),
+            organisation: Cow::Owned(owner.organisation.resolve_plain(request)?),
+            project: owner.project.resolve_plain(request).map(Cow::Owned),
         };
-        // Nobody can have an override under a name that is none.
+        // A name that cannot be one has no overrides.
         let usable = (0..limits.quotas.len()).all(|index| names.scope(index, self.name).is_ok());
         usable.then(|| Box::new(names))
     }

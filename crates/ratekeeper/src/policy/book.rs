@@ -380,7 +380,7 @@ impl Service {
             last_refusal: history.last_refusal.clone(),
             warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
             rules: rules
-                .map(|rule| rule.counters.status(rule.name.label(), rule.mode_under(None, modes)))
+                .map(|rule| rule.terms.counters.status(rule.name.label(), rule.mode_under(None, modes)))
                 .collect(),
         }
     }

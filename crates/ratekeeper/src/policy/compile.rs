@@ -22,14 +22,13 @@ use super::document::Place;
 use super::problem::{Problem, Problems};
 use super::request::{Facts, Needs};
 use super::spec::{PolicySpec, StoreUrl, Text};
-use super::status::RuleCounters;
 use super::syntax::SyntaxError;
 use super::template::KeyHashing;
 use crate::control::Mode;
+use crate::engine::RuleCounters;
 pub use endpoint::EndpointLimits;
 pub(super) use index::Index;
-pub(super) use limits::{LimitSet, LimitSets, UNLIMITED};
-pub(super) use penalty::Penalty;
+pub(super) use limits::{LimitSets, UNLIMITED};
 pub(super) use rule::{Keys, Rule, RuleCost};
 
 /// From the facts of a request to the key of a rule with `caller_key`.
@@ -117,7 +116,7 @@ impl Policy {
         before: Option<&Policy>,
     ) -> Result<Self, Problems> {
         let mut compiler = Compiler { spec, options, problems: Problems::none(source), warnings: Vec::new() };
-        let mut limits = LimitSets::new(options.instances);
+        let mut limits = LimitSets::new();
         let mut rules = Vec::with_capacity(spec.rules.len());
         for rule in &spec.rules {
             let counters = before.and_then(|before| before.counters_of(&rule.name.text));
@@ -190,7 +189,7 @@ impl Policy {
 
     fn counters_of(&self, rule: &str) -> Option<Arc<RuleCounters>> {
         let found = self.rules.iter().find(|known| known.name.label() == rule);
-        found.map(|rule| Arc::clone(&rule.counters))
+        found.map(|rule| Arc::clone(&rule.terms.counters))
     }
 }
 

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Field, InvalidInput, Settled};
+use ratekeeper_core::{Decision, Field, InvalidInput, Labels, Settled};
 
-use super::apply::{Applied, Ask};
+use super::apply::Ask;
 use super::book::{Policies, Service};
 use super::compile::Policy;
-use super::hold::{Admission, Hold};
-use super::matched::Matched;
 use super::request::{Facts, Needs};
-use crate::engine::{Engine, Outages};
-use crate::limiter::explained;
+use crate::engine::{Admission, Demand, Engine, Held, Outages, Started};
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 
@@ -76,7 +73,7 @@ impl PolicyLimiter {
     /// The same, counting what rules with `scope = "process"` limit in `process`.
     #[must_use]
     pub fn counting_in(self, process: Arc<MemoryStore>) -> Self {
-        let engine = Engine::with_process(Arc::clone(&self.engine.store), process);
+        let engine = Engine::with_process(Arc::clone(self.engine.store()), process);
         Self { engine: Arc::new(engine), ..self }
     }
 
@@ -131,7 +128,13 @@ impl PolicyLimiter {
     /// The store, for its overrides, switches and clock.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
-        &*self.engine.store
+        &**self.engine.store()
+    }
+
+    /// What decides, for charges that no policy is about.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// How many requests were decided without the store so far.
@@ -149,15 +152,6 @@ impl PolicyLimiter {
 pub struct ServiceLimiter {
     pub(super) engine: Arc<Engine>,
     service: Arc<Service>,
-}
-
-/// How far a request got without I/O.
-#[derive(Debug)]
-pub enum Begun {
-    /// It is decided.
-    Done(Result<Admission, InvalidInput>),
-    /// The store has to be asked; nothing has been charged yet.
-    Waits(Box<Matched>),
 }
 
 impl ServiceLimiter {
@@ -193,56 +187,66 @@ impl ServiceLimiter {
         self.service.current().as_ref().map(Arc::clone)
     }
 
-    /// Finds the rules that apply to a request. Nothing is charged yet.
+    /// What a request asks for: the rules that apply to it. Nothing is charged yet. All verbs are methods of it,
+    /// with an id if wanted, async or not; those of `ServiceLimiter` are short for it.
     #[must_use]
-    pub fn matched(&self, ask: &Ask<'_>) -> Matched {
-        let applied = self.policy().map(|policy| self.apply(policy, ask));
-        Matched { engine: Arc::clone(&self.engine), applied, units: ask.units() }
+    pub fn demand(&self, ask: &Ask<'_>) -> Demand<'static> {
+        self.with_demand(ask, |demand| demand.into_owned())
     }
 
-    fn apply<P: std::ops::Deref<Target = Policy>>(&self, policy: P, ask: &Ask<'_>) -> Applied<P> {
-        let store = &self.engine.store;
+    /// Hands the demand of a request on while it borrows from the policy in force.
+    #[inline]
+    fn with_demand<T>(&self, ask: &Ask<'_>, then: impl FnOnce(Demand<'_>) -> T) -> T {
+        let current = self.service.current();
+        let Some(policy) = current.as_ref() else {
+            return then(Demand::new(Held::Borrowed(&self.engine), 1, []));
+        };
+        let store = self.engine.store();
         match store.control().switches() {
-            Some(switches) => Applied::new(policy, ask, Some((&switches, store.now()))),
-            None => Applied::new(policy, ask, None),
+            Some(switches) => then(policy.demand(&self.engine, ask, Some((&switches, store.now())))),
+            None => then(policy.demand(&self.engine, ask, None)),
         }
     }
 
     /// Judges a request and charges it.
     ///
-    /// A denial is a decision, and so is what a rule says to an outage.
-    ///
     /// # Errors
-    /// Only if no store could judge the request: a cost beyond 10^9, or more
-    /// than 64 quotas at once.
+    /// As [`Demand::check`].
     pub async fn check(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
-        let matched = self.matched(ask);
-        matched.check().await
+        match self.start_check(ask) {
+            Ok(answer) => answer,
+            Err(demand) => demand.check().await,
+        }
+    }
+
+    /// The answer without I/O, or what has to be awaited.
+    fn start_check(&self, ask: &Ask<'_>) -> Result<Result<Decision, InvalidInput>, Demand<'static>> {
+        self.with_demand(ask, |demand| {
+            let mut decision = Decision::default();
+            match demand.try_check(&mut decision) {
+                Some(answer) => Ok(answer.map(|()| decision)),
+                None => Err(demand.into_owned()),
+            }
+        })
     }
 
     /// [`ServiceLimiter::check`] for stores that need no I/O, outside of async code.
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`]; also if the store does need I/O.
+    /// As [`Demand::check`]; also if the store does need I/O.
     pub fn check_now(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
-        let current = self.service.current();
-        let Some(policy) = current.as_deref() else { return Ok(self.engine.unlimited()) };
-        let mut decision = Decision::default();
-        let wrong =
-            || InvalidInput::new(Field::Check, "a store that needs I/O", "`check` instead of `check_now`");
-        self.engine.decide_now(&self.apply(policy, ask), &mut decision).unwrap_or_else(|| Err(wrong()))?;
-        Ok(decision)
+        self.with_demand(ask, |demand| demand.now().check())
     }
 
     /// Judges a request and charges it, and keeps hold of what is to be given back
     /// when the request is over.
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`].
+    /// As [`Demand::check`].
     pub async fn admit(&self, ask: &Ask<'_>) -> Result<Admission, InvalidInput> {
-        match self.begin(ask) {
-            Begun::Done(answer) => answer,
-            Begun::Waits(matched) => matched.admit().await,
+        match self.start(ask) {
+            Started::Done(answer) => answer,
+            Started::Waits(demand) => demand.admit().await,
         }
     }
 
@@ -250,63 +254,43 @@ impl ServiceLimiter {
     /// has happened yet.
     #[inline]
     pub fn try_admit(&self, ask: &Ask<'_>) -> Option<Result<Admission, InvalidInput>> {
-        match self.begin(ask) {
-            Begun::Done(answer) => Some(answer),
-            Begun::Waits(_) => None,
+        match self.start(ask) {
+            Started::Done(answer) => Some(answer),
+            Started::Waits(_) => None,
         }
     }
 
     /// [`ServiceLimiter::admit`] as far as it gets without I/O.
     #[inline]
-    pub fn begin(&self, ask: &Ask<'_>) -> Begun {
-        let current = self.service.current();
-        let Some(policy) = current.as_ref() else {
-            return Begun::Done(Ok(Admission { decision: Box::new(self.engine.unlimited()), hold: None }));
-        };
-        let applied = self.apply(&**policy, ask);
-        let mut decision = Box::<Decision>::default();
-        let answer = self.engine.decide_now(&applied, &mut decision);
-        let kept = |applied: Applied<&Policy>| {
-            let applied = Applied { policy: Arc::clone(policy), rules: applied.rules };
-            Matched { engine: Arc::clone(&self.engine), applied: Some(applied), units: ask.units() }
-        };
-        match answer {
-            None => Begun::Waits(Box::new(kept(applied))),
-            Some(Err(error)) => Begun::Done(Err(error)),
-            Some(Ok(())) => {
-                let holds = decision.is_allowed() && applied.holds();
-                let hold = holds.then(|| Hold::new(kept(applied), Decision::clone(&decision)));
-                Begun::Done(Ok(Admission { decision, hold }))
-            }
-        }
+    pub fn start(&self, ask: &Ask<'_>) -> Started<'static> {
+        self.with_demand(ask, |demand| match demand.start() {
+            Started::Done(answer) => Started::Done(answer),
+            Started::Waits(demand) => Started::Waits(Box::new(demand.into_owned())),
+        })
     }
 
-    /// Tells what a request would meet, and changes nothing.
+    /// Reports what a request would meet, and changes nothing.
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`].
+    /// As [`Demand::check`].
     pub async fn peek(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
-        self.matched(ask).peek().await
+        self.demand(ask).peek().await
     }
 
-    /// One sentence on what a request would meet now, and a line for every
-    /// quota that applies.
+    /// One sentence on what a request would meet now, and a line for every quota that applies.
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`].
+    /// As [`Demand::check`].
     pub async fn explain(&self, ask: &Ask<'_>) -> Result<String, InvalidInput> {
-        Ok(explained(&self.peek(ask).await?))
+        self.demand(ask).explain(Labels::default()).await
     }
 
-    /// Charges what is asked as an estimate under `id`, which is settled or
-    /// cancelled within `hold`, or else lapses and stays charged. Sent again
-    /// under the same id, it is charged once.
+    /// Charges what is asked as an estimate under `id`; see [`Demand::reserve`].
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`]; also if the id or `hold` is out of bounds,
-    /// or the id was used for another request.
+    /// As [`Demand::reserve`].
     pub async fn reserve(&self, ask: &Ask<'_>, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        self.matched(ask).reserve(id, hold).await
+        self.demand(ask).reserve(id, hold).await
     }
 
     /// Makes a reservation's charge the `actual` amount, in the rules that do
@@ -327,13 +311,12 @@ impl ServiceLimiter {
         self.engine.settle(id, None).await
     }
 
-    /// Waits until a request is allowed, for at most `patience` in all; see
-    /// [`Limiter::until_allowed`](crate::Limiter::until_allowed).
+    /// Waits until a request is allowed; see [`Demand::until_allowed`].
     ///
     /// # Errors
-    /// As [`ServiceLimiter::check`].
+    /// As [`Demand::check`].
     pub async fn until_allowed(&self, ask: &Ask<'_>, patience: Duration) -> Result<Decision, InvalidInput> {
-        self.matched(ask).until_allowed(patience).await
+        self.demand(ask).until_allowed(patience).await
     }
 
     /// Forgets the counters of a request, and its penalties; says how many there were.
@@ -341,6 +324,6 @@ impl ServiceLimiter {
     /// # Errors
     /// If the store could not answer.
     pub async fn reset(&self, ask: &Ask<'_>) -> Result<usize, StoreError> {
-        self.matched(ask).reset().await
+        self.demand(ask).reset().await
     }
 }

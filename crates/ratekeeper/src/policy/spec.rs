@@ -25,7 +25,8 @@ use super::address::ProxyHeader;
 use super::document::{Format, Node, Place};
 use super::problem::Problems;
 use crate::control::Mode;
-use crate::limiter::OnOutage;
+use crate::engine::OnOutage;
+pub use crate::engine::Scope;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
@@ -174,16 +175,6 @@ pub enum CostSpec {
     Units(u32),
     /// What the expression says.
     Expression(Text),
-}
-
-/// Who counts together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// All instances, in the store they share.
-    #[default]
-    Shared,
-    /// This process alone, in its own memory.
-    Process,
 }
 
 /// Whose overrides apply to a rule.

@@ -1,67 +1,9 @@
 //! What became of policies, sources and rules, for status pages and metrics.
 
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use super::problem::Problem;
 use crate::control::Mode;
-
-/// What happened at one rule that nobody would notice otherwise. It outlives
-/// reloads of the policy.
-#[derive(Debug, Default)]
-pub(super) struct RuleCounters {
-    unresolved: AtomicU64,
-    failed: AtomicU64,
-    denied: AtomicU64,
-    over_limit: AtomicU64,
-    penalties: AtomicU64,
-    last_failure: Mutex<Option<String>>,
-}
-
-impl RuleCounters {
-    /// No template found a key, and there is no fallback, or there is.
-    pub(super) fn unresolved(&self) {
-        self.unresolved.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// An expression had no value.
-    #[cold]
-    pub(super) fn failed(&self, what: &str, error: &impl fmt::Display) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-        // Whoever holds it is writing the same: no need to wait.
-        if let Ok(mut last) = self.last_failure.try_lock() {
-            *last = Some(format!("{what}: {error}"));
-        }
-    }
-
-    pub(super) fn denied(&self) {
-        self.denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn over_limit(&self) {
-        self.over_limit.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn penalised(&self) {
-        self.penalties.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn status(&self, name: &str, mode: Mode) -> RuleStatus {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        RuleStatus {
-            name: name.to_owned(),
-            mode,
-            unresolved: read(&self.unresolved),
-            failed: read(&self.failed),
-            last_failure: self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            denied: read(&self.denied),
-            over_limit: read(&self.over_limit),
-            penalties: read(&self.penalties),
-        }
-    }
-}
 
 /// How a rule is doing. Counts are since it is part of the policy, reloads included.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -352,9 +352,7 @@ impl MemoryStore {
 
     fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) {
         let now = self.clock.now();
-        for (charge, verdict, receipt) in
-            decision.charged_in(check, |charge| self.fingerprint(charge).low)
-        {
+        for (charge, verdict, receipt) in decision.charged_in(check, |charge| self.fingerprint(charge).low) {
             let fingerprint = self.fingerprint(charge);
             self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
                 let now = state.instant(now.as_micros());
@@ -377,6 +375,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn needs_io(&self) -> bool {
+        false
+    }
+
     #[inline]
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>> {
         Some(self.decide_into(check, decision))

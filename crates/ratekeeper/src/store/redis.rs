@@ -379,6 +379,10 @@ impl Inner {
 }
 
 impl Store for RedisStore {
+    fn needs_io(&self) -> bool {
+        true
+    }
+
     fn try_check(&self, _: &Check<'_>, _: &mut Decision) -> Option<Result<(), StoreError>> {
         None
     }

@@ -55,8 +55,8 @@ fn off_does_nothing_at_all() {
             assert_eq!(world.ask(&by("ann")).origin(), Origin::Unlimited, "{who} says so");
         }
         let facts = by("ann");
-        let matched = world.service.matched(&Ask::request(&facts));
-        assert!(!matched.is_limited() && now(matched.check()).unwrap().verdicts().is_empty(), "{who}");
+        let demand = world.service.demand(&Ask::request(&facts));
+        assert!(!demand.is_limited() && now(demand.check()).unwrap().verdicts().is_empty(), "{who}");
         assert_eq!((world.store.calls(), world.store.inner.len()), (0, 0), "{who}");
     }
 }
@@ -225,7 +225,7 @@ fn a_rule_is_tried_out_beside_one_that_is_on() {
 fn enforced(world: &World) -> BTreeSet<usize> {
     let is_enforced = |user: &usize| {
         let facts = by(&format!("u{user}"));
-        world.service.matched(&Ask::request(&facts)).is_enforced()
+        world.service.demand(&Ask::request(&facts)).is_enforced()
     };
     (0..2_000).filter(is_enforced).collect()
 }

@@ -205,16 +205,16 @@ fn what_the_shared_store_denies_this_process_gets_back() {
 fn a_place_in_this_process_is_held_until_it_is_given_back() {
     let text = both("100", "100");
     let (world, facts) = (World::of(&text), RequestFacts::new("GET", "/"));
-    let matched = world.service.matched(&Ask::request(&facts));
-    assert!(matched.holds() && matched.is_limited() && matched.is_enforced());
-    let decisions: Vec<_> = (0..3).map(|_| now(matched.check()).unwrap()).collect();
+    let demand = world.service.demand(&Ask::request(&facts));
+    assert!(demand.holds() && demand.is_limited() && demand.is_enforced());
+    let decisions: Vec<_> = (0..3).map(|_| now(demand.check()).unwrap()).collect();
     assert_eq!(strictest(&world.ask(&facts)), "at-once");
-    now(matched.release(&decisions[0])).unwrap();
-    now(matched.release(&decisions[0])).unwrap();
+    now(demand.release(&decisions[0])).unwrap();
+    now(demand.release(&decisions[0])).unwrap();
     let held = world.ask(&facts);
     assert!(held.is_allowed() && !world.allows(&facts), "one place, however often it is given back");
     assert_eq!(left(&world.peek(&facts)), [("here", 96), ("at-once", 0), ("everywhere", 96)], "only places");
-    now(matched.refund(&held, 1)).unwrap();
+    now(demand.refund(&held, 1)).unwrap();
     assert_eq!(left(&world.peek(&facts)), [("here", 97), ("at-once", 1), ("everywhere", 97)]);
     world.wait(10);
     assert_eq!(left(&world.peek(&facts))[1], ("at-once", 3), "who never comes back holds it no longer");
@@ -253,7 +253,7 @@ fn without_the_store_this_process_still_guards_itself() {
     let first = world.ask(&facts);
     assert_eq!((first.origin(), left(&first)), (Origin::Outage, vec![("here", 1), ("at-once", 2)]));
     assert_eq!(world.until_denied(&facts), (1, "here"));
-    let matched = world.service.matched(&Ask::request(&facts));
-    now(matched.refund(&first, 1)).unwrap();
+    let demand = world.service.demand(&Ask::request(&facts));
+    now(demand.refund(&first, 1)).unwrap();
     assert!(world.allows(&facts), "what was charged here is given back here");
 }

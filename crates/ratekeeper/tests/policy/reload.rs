@@ -53,11 +53,11 @@ fn no_request_sees_two_policies() {
 fn a_request_under_way_keeps_the_policy_it_began_with() {
     let world = World::of(&named("a", 2));
     let facts = RequestFacts::new("GET", "/");
-    let matched = world.service.matched(&Ask::request(&facts));
+    let demand = world.service.demand(&Ask::request(&facts));
     world.install(&named("b", 3));
-    let decision = now(matched.check()).unwrap();
+    let decision = now(demand.check()).unwrap();
     assert_eq!(left(&decision), [("a0", 999_999), ("a1", 999_999)]);
-    now(matched.refund(&decision, 1)).unwrap();
+    now(demand.refund(&decision, 1)).unwrap();
     world.install(&named("a", 1));
     assert_eq!(left(&world.peek(&facts)), [("a0", 1_000_000)], "given back where it was charged");
 }

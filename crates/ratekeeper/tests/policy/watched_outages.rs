@@ -53,9 +53,9 @@ async fn an_id_stands_for_its_request_also_after_a_reload() {
     let facts = RequestFacts::new("GET", "/");
     let ask = Ask::request(&facts);
     let (id, keep) = ("order-1", Duration::from_secs(60));
-    let first = service.matched(&ask).check_once(id, keep).await.unwrap();
+    let first = service.check(&ask.once(id, keep).unwrap()).await.unwrap();
     install(&policies, "on", "6/min", "");
-    let again = service.matched(&ask).check_once(id, keep).await.unwrap();
+    let again = service.check(&ask.once(id, keep).unwrap()).await.unwrap();
     assert_eq!((again.origin(), again.verdicts()), (Origin::Repeat, first.verdicts()));
-    assert!(service.matched(&ask.cost(2)).check_once(id, keep).await.is_err(), "another cost");
+    assert!(service.check(&ask.cost(2).once(id, keep).unwrap()).await.is_err(), "another cost");
 }

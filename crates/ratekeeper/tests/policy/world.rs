@@ -185,6 +185,10 @@ impl Watched {
 }
 
 impl Store for Watched {
+    fn needs_io(&self) -> bool {
+        self.inner.needs_io()
+    }
+
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>> {
         match self.note(check) {
             Ok(()) => self.inner.try_check(check, decision),

@@ -29,7 +29,7 @@ impl Compiler<'_> {
         for (spec, rule) in self.spec.rules.iter().zip(rules).filter(|(_, rule)| rule.when.is_none()) {
             let plans = rule.plans.iter().flat_map(|plans| plans.by_name.values());
             let sets = plans.chain(rule.exact.values()).chain([&rule.limits]).copied();
-            charges += limits.most_charges(sets) + usize::from(rule.penalty.is_some());
+            charges += limits.most_charges(sets) + usize::from(rule.terms.penalty.is_some());
             if charges > CHARGES_MAX {
                 let got = format!("{charges} quotas that one request counts against, up to this rule");
                 self.wrong(&spec.name, got, format!("at most {CHARGES_MAX}; give rules a `when`"));

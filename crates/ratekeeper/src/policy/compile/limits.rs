@@ -1,40 +1,30 @@
 //! The limits of a policy, each set once however many keys have it.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use ratekeeper_core::{InvalidInput, Level, Name, Quota};
 
-use crate::limiter::share_of;
+use crate::engine::LimitSet;
 use crate::policy::spec::Limits;
 
 /// The index of the set without any limit.
 pub(in crate::policy) const UNLIMITED: u32 = 0;
 
-/// Quotas that hold together.
-#[derive(Debug, Default)]
-pub(in crate::policy) struct LimitSet {
-    pub(in crate::policy) quotas: Box<[(Name, Quota)]>,
-    /// This process's share of them, for an outage of the store.
-    pub(in crate::policy) share: Box<[(Name, Quota)]>,
-    pub(in crate::policy) level: Level,
-}
-
 /// All sets of a policy, found by their number.
 #[derive(Debug)]
 pub(in crate::policy) struct LimitSets {
-    sets: Vec<LimitSet>,
+    sets: Vec<Arc<LimitSet>>,
     known: HashMap<(Level, Vec<(Name, Quota)>), u32>,
-    instances: u32,
 }
 
 impl LimitSets {
-    pub(super) fn new(instances: NonZeroU32) -> Self {
-        Self { sets: vec![LimitSet::default()], known: HashMap::new(), instances: instances.get() }
+    pub(super) fn new() -> Self {
+        Self { sets: vec![Arc::default()], known: HashMap::new() }
     }
 
     #[inline]
-    pub(in crate::policy) fn get(&self, index: u32) -> &LimitSet {
+    pub(in crate::policy) fn get(&self, index: u32) -> &Arc<LimitSet> {
         &self.sets[index as usize]
     }
 
@@ -49,10 +39,9 @@ impl LimitSets {
         if let Some(known) = self.known.get(&(level, quotas.clone())) {
             return Ok(*known);
         }
-        let share = quotas.iter().map(|(name, quota)| (*name, share_of(*quota, self.instances))).collect();
         // A document has less values than a number has room for.
         let index = u32::try_from(self.sets.len()).unwrap_or(UNLIMITED);
-        self.sets.push(LimitSet { quotas: quotas.clone().into(), share, level });
+        self.sets.push(Arc::new(LimitSet { quotas: quotas.clone().into(), level }));
         self.known.insert((level, quotas), index);
         Ok(index)
     }

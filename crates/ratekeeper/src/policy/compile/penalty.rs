@@ -8,52 +8,36 @@ use std::time::Duration;
 
 use ratekeeper_core::{Algorithm, InvalidInput, Name, Quota, WINDOW_MILLIS_MAX};
 
+use crate::engine::Penalty;
 use crate::policy::spec::PenaltySpec;
 
 /// Names of the counters within their rule, which no quota may have.
 pub(in crate::policy) const NAMES: [&str; 3] = ["penalty", "strikes", "offences"];
 
-/// What happens to a key that is denied again and again.
-#[derive(Clone, Debug)]
-pub(in crate::policy) struct Penalty {
-    /// Denials, in a window that begins with the first.
-    pub(in crate::policy) strikes: (Name, Quota),
-    /// A window with one unit: taken while the penalty lasts.
-    pub(in crate::policy) gate: (Name, Quota),
-    /// Penalties so far; one is forgotten in twice the time of the longest, so not
-    /// while that one lasts.
-    pub(in crate::policy) offences: Option<(Name, Quota)>,
-    /// The gate for the first penalty, the second, and so on; the last for all others.
-    pub(in crate::policy) sentences: Vec<Quota>,
-    /// For how long a process believes what it remembers of a shared penalty.
-    pub(in crate::policy) fresh: Quota,
-}
-
 /// A pardon reaches every process within this time.
 const FRESH: Duration = Duration::from_secs(1);
 
-impl Penalty {
-    pub(super) fn new(rule: Name, spec: &PenaltySpec) -> Result<Self, InvalidInput> {
-        let [gate, strikes, offences] = NAMES.map(|name| Name::joined(rule, name));
-        let window = |limit, window| Quota::new(Algorithm::FixedWindow, limit, window);
-        let sentences = durations(spec).into_iter().map(|duration| window(1, duration));
-        let sentences = sentences.collect::<Result<Vec<_>, _>>()?;
-        let steps = sentences.len() as u32;
-        let longest = Duration::from_millis(WINDOW_MILLIS_MAX);
-        let forgotten_in = spec.max.saturating_mul(2 * steps).min(longest);
-        let offences = match steps {
-            1 => None,
-            _ => Some((offences?, Quota::token_bucket(steps.into(), forgotten_in)?)),
-        };
-        Ok(Self {
-            strikes: (strikes?, window(spec.denials.into(), spec.within)?),
-            // A window keeps its end when its length changes, so the longest reads them all.
-            gate: (gate?, window(1, spec.max)?),
-            offences,
-            sentences,
-            fresh: window(1, FRESH)?,
-        })
-    }
+/// The penalty of a rule.
+pub(super) fn of(rule: Name, spec: &PenaltySpec) -> Result<Penalty, InvalidInput> {
+    let [gate, strikes, offences] = NAMES.map(|name| Name::joined(rule, name));
+    let window = |limit, window| Quota::new(Algorithm::FixedWindow, limit, window);
+    let sentences = durations(spec).into_iter().map(|duration| window(1, duration));
+    let sentences = sentences.collect::<Result<Vec<_>, _>>()?;
+    let steps = sentences.len() as u32;
+    let longest = Duration::from_millis(WINDOW_MILLIS_MAX);
+    let forgotten_in = spec.max.saturating_mul(2 * steps).min(longest);
+    let offences = match steps {
+        1 => None,
+        _ => Some((offences?, Quota::token_bucket(steps.into(), forgotten_in)?)),
+    };
+    Ok(Penalty {
+        strikes: (strikes?, window(spec.denials.into(), spec.within)?),
+        // A window keeps its end when its length changes, so the longest reads them all.
+        gate: (gate?, window(1, spec.max)?),
+        offences,
+        sentences,
+        fresh: window(1, FRESH)?,
+    })
 }
 
 /// How long each penalty is, up to the longest.
@@ -88,7 +72,7 @@ mod tests {
         assert_eq!(seconds(1, 10), [10]);
         assert_eq!(seconds(100, 10), [10]);
         let longest = spec(2, WINDOW_MILLIS_MAX / 1_000);
-        let penalty = Penalty::new(Name::new("penal").unwrap(), &longest).unwrap();
+        let penalty = of(Name::new("penal").unwrap(), &longest).unwrap();
         assert_eq!(penalty.offences.unwrap().1.limit() as usize, penalty.sentences.len());
     }
 }

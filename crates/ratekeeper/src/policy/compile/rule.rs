@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use ratekeeper_core::{InvalidInput, Level, Name};
 
-use super::penalty::{self, Penalty};
+use super::penalty;
 use super::{Compiler, KeyFunction, LimitSets, UNLIMITED};
 use crate::control::{Mode, Switched};
-use crate::limiter::OnOutage;
+use crate::engine::{Penalty, RuleCounters, Terms};
 use crate::policy::apply::AskedModes;
 use crate::policy::expression::{Condition, Cost};
 use crate::policy::request::Needs;
-use crate::policy::spec::{CostSpec, KeySpec, Network, OverridesSpec, RuleSpec, Scope};
-use crate::policy::status::RuleCounters;
+use crate::policy::spec::{CostSpec, KeySpec, Network, OverridesSpec, RuleSpec};
 use crate::policy::template::{KeyHashing, Subject, Template};
 
 #[derive(Debug)]
@@ -29,7 +28,6 @@ pub(in crate::policy) struct Rule {
     pub(in crate::policy) exact: HashMap<Box<str>, u32>,
     pub(in crate::policy) allow: Box<[Network]>,
     pub(in crate::policy) cost: RuleCost,
-    pub(in crate::policy) scope: Scope,
     pub(in crate::policy) owner: Option<OwnerTemplates>,
     own_mode: Option<Mode>,
     default_mode: Mode,
@@ -37,9 +35,8 @@ pub(in crate::policy) struct Rule {
     /// What it does unless a switch says otherwise.
     pub(in crate::policy) mode: Mode,
     pub(in crate::policy) enforce_percent: u8,
-    pub(in crate::policy) on_outage: OnOutage,
-    pub(in crate::policy) penalty: Option<Penalty>,
-    pub(in crate::policy) counters: Arc<RuleCounters>,
+    /// What the engine has to know of it.
+    pub(in crate::policy) terms: Arc<Terms>,
     /// What must be known of a request before it can be asked.
     pub(in crate::policy) needs: Needs,
 }
@@ -149,16 +146,20 @@ impl Compiler<'_> {
             exact,
             allow: spec.allow.clone().into(),
             cost: cost?,
-            scope: spec.scope,
             owner: flat(owner)?,
             own_mode: spec.mode,
             default_mode: default,
             outside_mode: outside,
             mode: switched.mode(spec.mode, default),
             enforce_percent: spec.enforce_percent,
-            on_outage: spec.on_outage.unwrap_or(self.spec.on_outage),
-            penalty: flat(penalty)?,
-            counters,
+            terms: Arc::new(Terms {
+                name,
+                scope: spec.scope,
+                on_outage: spec.on_outage.unwrap_or(self.spec.on_outage),
+                instances: self.options.instances.get(),
+                penalty: flat(penalty)?,
+                counters,
+            }),
             needs: Needs::default(),
         };
         rule.needs = rule.all_needs();
@@ -270,7 +271,7 @@ impl Compiler<'_> {
         &mut self,
         spec: &RuleSpec,
         name: Name,
-        penalty: &crate::policy::spec::PenaltySpec,
+        of_spec: &crate::policy::spec::PenaltySpec,
     ) -> Option<Penalty> {
         let reserved = |counter: &String| {
             let quota = counter.strip_prefix(&spec.name.text).and_then(|rest| rest.strip_prefix('.'));
@@ -280,7 +281,7 @@ impl Compiler<'_> {
             let got = format!("a quota `{taken}` beside `penalty`");
             self.wrong(&spec.name, got, "another name: this one is what the penalty counts under");
         }
-        self.named(spec, Penalty::new(name, penalty))
+        self.named(spec, penalty::of(name, of_spec))
     }
 }
 

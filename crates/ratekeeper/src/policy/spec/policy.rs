@@ -12,7 +12,7 @@ use super::{
     GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, PolicySpec, RULES_MAX, RuleSpec, StoreUrl,
 };
 use crate::control::Mode;
-use crate::limiter::OnOutage;
+use crate::engine::OnOutage;
 use crate::policy::address::ProxyHeader;
 use crate::policy::document::{Node, Value};
 use crate::policy::problem::{Problems, quoted};

@@ -14,7 +14,7 @@ use super::{
     Scope, Text,
 };
 use crate::control::{ALL_RULES, Mode};
-use crate::limiter::OnOutage;
+use crate::engine::OnOutage;
 use crate::policy::document::Value;
 use crate::policy::expression::{Condition, Cost};
 
