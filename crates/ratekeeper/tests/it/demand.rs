@@ -1,0 +1,148 @@
+//! A demand: every verb with a cost and an id, with and without async.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratekeeper::{
+    Clock, Control as _, Enforcement, Engine, Labels, Limiter, ManualClock, MemoryStore, OnOutage, Origin,
+    Quota, RawCharge, RawName, Rule, Store, Timestamp,
+};
+
+const KEEP: Duration = Duration::from_secs(60);
+
+fn store() -> (Arc<MemoryStore>, ManualClock) {
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    (Arc::new(MemoryStore::with_clock(10_000, Arc::new(clock.clone()))), clock)
+}
+
+fn limiter(store: &Arc<MemoryStore>, quota: &str) -> Limiter<str> {
+    let rule = Rule::new("per-user", |user: &str| Some(user.into())).quotas(quota);
+    Limiter::builder_on(Arc::clone(store) as Arc<dyn Store>).rule(rule).build().unwrap()
+}
+
+fn left(decision: &ratekeeper::Decision) -> u32 {
+    decision.verdicts()[0].remaining()
+}
+
+#[tokio::test]
+async fn every_verb_takes_a_cost_and_an_id() {
+    let (store, _) = store();
+    let limiter = limiter(&store, "10/min");
+    let once = |id: &'static str| limiter.demand("ann").cost(3).once(id, KEEP).unwrap();
+
+    assert_eq!(left(&once("a").peek().await.unwrap()), 10, "a peek is remembered by nothing");
+    assert_eq!(left(&once("a").check().await.unwrap()), 7);
+    let again = once("a").check().await.unwrap();
+    assert_eq!((left(&again), again.origin()), (7, Origin::Repeat));
+    let peeked = once("a").peek().await.unwrap();
+    assert_eq!((left(&peeked), peeked.origin()), (7, Origin::Repeat), "what a repetition would get");
+    let explained = once("a").explain(Labels::default()).await.unwrap();
+    assert!(explained.starts_with("repeated, charged once: allowed: per-user has 7 of 10 left"), "{explained}");
+
+    assert_eq!(left(&once("b").until_allowed(KEEP).await.unwrap()), 4);
+    assert_eq!(left(&once("b").until_allowed(KEEP).await.unwrap()), 4, "charged once");
+    let other = limiter.demand("ann").cost(4).once("b", KEEP).unwrap().check().await.unwrap_err();
+    assert!(other.to_string().contains("for another check"), "{other}");
+}
+
+#[test]
+fn every_verb_has_a_form_without_async() {
+    let (store, _) = store();
+    let limiter = limiter(&store, "5/min");
+    let demand = limiter.demand("ann").cost(2);
+    let decision = demand.now().check().unwrap();
+    assert_eq!(left(&decision), 3);
+    assert_eq!(left(&demand.now().peek().unwrap()), 3);
+    demand.now().refund(&decision, 1).unwrap();
+    assert_eq!(left(&demand.now().peek().unwrap()), 4);
+    assert_eq!(left(&demand.now().reserve("r", KEEP).unwrap()), 2);
+    assert!(demand.now().explain(Labels::default()).unwrap().contains("2 of 5 left"));
+    assert_eq!(demand.now().reset().unwrap(), 1);
+    assert_eq!(left(&demand.now().peek().unwrap()), 5);
+}
+
+/// Refunds were paired with charges by position: the place stayed taken.
+#[tokio::test]
+async fn what_was_charged_comes_back_although_a_rule_was_switched_off() {
+    let (store, _) = store();
+    let first = Rule::new("first", |user: &str| Some(user.into())).quotas("10/min");
+    let places = Rule::new("places", |user: &str| Some(user.into())).quotas("1/30s concurrency");
+    let limiter = Limiter::builder_on(Arc::clone(&store) as Arc<dyn Store>);
+    let limiter: Limiter<str> = limiter.rule(first).rule(places).build().unwrap();
+
+    for off in ["first", "places"] {
+        let decision = limiter.check("ann").await.unwrap();
+        assert!(decision.is_allowed(), "{off}: {decision}");
+        store.set_switch(off, "mode=off".parse().unwrap()).await.unwrap();
+        limiter.refund("ann", &decision, 1).await.unwrap();
+        store.clear_switch(off).await.unwrap();
+    }
+    let decision = limiter.check("ann").await.unwrap();
+    assert!(decision.is_allowed(), "the place is free: {decision}");
+    assert_eq!(left(&decision), 9, "and so is the quota");
+}
+
+/// A receipt gives back to its own counter alone.
+#[tokio::test]
+async fn a_decision_gives_nothing_back_to_another_counter() {
+    let (store, _) = store();
+    let limiter = limiter(&store, "5/min");
+    let [ann, _] = [limiter.check("ann").await.unwrap(), limiter.check("bob").await.unwrap()];
+    limiter.refund("bob", &ann, 1).await.unwrap();
+    assert_eq!(left(&limiter.peek("bob").await.unwrap()), 4);
+    limiter.refund("ann", &ann, 1).await.unwrap();
+    assert_eq!(left(&limiter.peek("ann").await.unwrap()), 5);
+}
+
+/// The time that a store takes was not counted: a slow one made a caller wait far beyond its patience.
+#[tokio::test(start_paused = true)]
+async fn patience_counts_all_time() {
+    let (store, _) = store();
+    let limiter = limiter(&store, "1/s leaky_bucket queue 100");
+    let clock = tokio::time::Instant::now();
+    for _ in 0..3 {
+        let decision = limiter.until_allowed("ann", Duration::from_secs(10)).await.unwrap();
+        assert!(decision.is_allowed());
+    }
+    // The store's clock stands still, so the fourth in the queue has to hold back for three seconds.
+    let held = clock.elapsed();
+    assert_eq!(held, Duration::from_secs(3), "0, 1 and 2 seconds");
+    let denied = limiter.until_allowed("ann", Duration::from_millis(2_900)).await.unwrap();
+    assert!(!denied.is_allowed(), "{denied}");
+    assert_eq!(clock.elapsed(), held, "a wait that would not suffice is not begun");
+}
+
+fn raw(name: &str, key: &str, quota: &str) -> RawCharge<'static> {
+    let name = RawName::within("/limit", name.to_owned()).unwrap();
+    RawCharge::new(name, key.to_owned(), quota.parse::<Quota>().unwrap())
+}
+
+#[tokio::test]
+async fn raw_charges_keep_the_names_of_their_caller() {
+    let (store, clock) = store();
+    let engine = Arc::new(Engine::new(Arc::clone(&store) as Arc<dyn Store>));
+    let charges = [raw("calls", "a", "5/min"), raw("tokens", "a", "2/min"), raw("calls", "b", "9/min")];
+    let names: Vec<&str> = charges.iter().map(RawCharge::name).collect();
+    let demand = engine.raw(&charges, OnOutage::Allow);
+    let decision = demand.check().await.unwrap();
+    let seen: Vec<(&str, u32)> =
+        decision.verdicts().iter().map(|verdict| (Labels(&names).of(verdict), verdict.remaining())).collect();
+    assert_eq!(seen, [("calls", 4), ("tokens", 1), ("calls", 8)]);
+    demand.check().await.unwrap();
+    let denied = demand.check().await.unwrap();
+    assert!(denied.labelled(Labels(&names)).to_string().starts_with("denied by tokens: 0 of 2 left"), "{denied}");
+
+    // In another order, everything goes back to where it came from.
+    let turned = [charges[2].clone(), charges[1].clone(), charges[0].clone()];
+    engine.raw(&turned, OnOutage::Allow).refund(&decision, 1).await.unwrap();
+    let kept = demand.into_owned();
+    let left: Vec<u32> = kept.peek().await.unwrap().verdicts().iter().map(|v| v.remaining()).collect();
+    assert_eq!(left, [4, 1, 8]);
+    assert_eq!(kept.reset().await.unwrap(), 3);
+    clock.advance(Duration::from_secs(1));
+    let watching = [raw("calls", "a", "1/min").enforcement(Enforcement::Shadow)];
+    for _ in 0..2 {
+        assert!(engine.raw(&watching, OnOutage::Deny).check().await.unwrap().is_allowed());
+    }
+    assert!(store.now() > Timestamp::from_secs(1_700_000_000) && clock.now() == store.now());
+}
