@@ -8,6 +8,7 @@
 
 mod admin;
 pub mod api;
+mod calls;
 mod descriptors;
 #[doc(hidden)]
 pub mod fuzz;
@@ -28,6 +29,7 @@ mod store;
 mod tls;
 
 pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};
+pub use calls::{Access, Body, CALLS, Call, Method};
 pub use hot::HOT_KEYS_MAX;
 pub use http::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX,

@@ -19,7 +19,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper::{
     Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Reservation, Settled, Store,
@@ -37,6 +36,7 @@ pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
+use crate::serve::calls::Answering;
 use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
@@ -125,27 +125,26 @@ impl Api {
         answered(async { Ok(self.told(&self.check_call(&read(body)?).await?)) }.await)
     }
 
-    /// `POST /v1/limit`: charges without a policy.
-    pub async fn limit(&self, body: &[u8]) -> Answer {
-        match self.limit_or_wait(body) {
-            Ok(answer) => answer,
-            Err(waiting) => waiting.await,
-        }
+    pub(in crate::serve) fn start_check<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
+        Answering::later(self.check(body))
     }
 
-    /// The answer, or the wait for it. What is waited for is on the heap, so that calls
-    /// that need not wait do not carry room for it from hand to hand.
-    fn limit_or_wait<'a>(&'a self, body: &'a [u8]) -> Result<Answer, BoxFuture<'a, Answer>> {
+    /// `POST /v1/limit`: charges without a policy.
+    pub async fn limit(&self, body: &[u8]) -> Answer {
+        self.start_limit(body).answer().await
+    }
+
+    pub(in crate::serve) fn start_limit<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
         let call: Call<'_> = match read(body) {
             Ok(call) => call,
-            Err(problem) => return Ok(problem.into()),
+            Err(problem) => return Answering::Now(problem.into()),
         };
         match self.limit_at_once(&call) {
-            Ok(Some(decision)) => Ok(self.told(&decision)),
-            Ok(None) => Err(Box::pin(async move {
+            Ok(Some(decision)) => Answering::Now(self.told(&decision)),
+            Ok(None) => Answering::later(async move {
                 answered(self.limit_waiting(&call).await.map(|decision| self.told(&decision)))
-            })),
-            Err(problem) => Ok(problem.into()),
+            }),
+            Err(problem) => Answering::Now(problem.into()),
         }
     }
 

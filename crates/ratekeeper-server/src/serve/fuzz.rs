@@ -7,6 +7,7 @@ use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 
 use super::api::{Answer, Api};
+use super::calls::{Asked, Body, CALLS};
 
 /// Looks at everything that a call can tell.
 const POLICY: &str = r#"
@@ -50,21 +51,9 @@ fn api() -> &'static Api {
 /// If it is not.
 pub fn json_calls(body: &[u8]) {
     let api = api();
-    let answers = [
-        api.limit(body).now_or_never(),
-        api.check(body).now_or_never(),
-        api.limit_batch(body).now_or_never(),
-        api.check_batch(body).now_or_never(),
-        api.peek(body).now_or_never(),
-        api.explain(body).now_or_never(),
-        api.refund(body).now_or_never(),
-        api.reserve(body).now_or_never(),
-        api.settle(body).now_or_never(),
-        api.cancel(body).now_or_never(),
-        api.reset(body).now_or_never(),
-    ];
-    for answer in answers {
-        sound(&answer.expect("memory does not wait"));
+    for call in CALLS.iter().filter(|call| call.body != Body::None) {
+        let answer = (call.handler)(Asked { api, body, is_stopping: false }).answer();
+        sound(&answer.now_or_never().expect("memory does not wait"));
     }
 }
 

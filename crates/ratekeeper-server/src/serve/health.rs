@@ -11,9 +11,9 @@ use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota, StoreError};
 use serde_json::{Value as Json, json};
 
 use self::slow::Slow;
-use super::api::Api;
+use super::api::{Answer, Api};
 use super::listener::Stop;
-use super::outage;
+use super::{metrics, outage};
 
 /// Services that are named in a status; there may be thousands.
 const NAMED_MAX: usize = 100;
@@ -58,6 +58,18 @@ pub(super) async fn watch(api: Arc<Api>, stop: Stop, deadline: Option<Duration>)
     }
 }
 
+/// The answer to `/readyz`.
+pub(super) async fn ready(api: &Api, is_stopping: bool) -> Answer {
+    let (is_ready, report) = report(api, is_stopping).await;
+    Answer { status: if is_ready { 200 } else { 503 }, ..Answer::json(&report) }
+}
+
+/// The answer to `/metrics`.
+pub(super) async fn metrics(api: &Api, is_stopping: bool) -> Answer {
+    let is_ready = is_well(api).await && !is_stopping;
+    Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(api, is_ready)))
+}
+
 /// What `/readyz` would say, in a word.
 pub(super) async fn is_well(api: &Api) -> bool {
     ask_the_store(api).await.is_ok() && has_policy(&api.limiter().policies().status())
@@ -68,7 +80,7 @@ fn has_policy(services: &[ServiceStatus]) -> bool {
 }
 
 /// Asks the store, and tells all there is to tell.
-pub(super) async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
+async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
     let limiter = api.limiter();
     let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;

@@ -1,7 +1,7 @@
 //! HTTP/1.1 on a connection: which call it is, its body within bounds, its answer.
 //!
-//! There is no framework between a connection and a call: hyper reads the head, a
-//! `match` finds the call, and most calls are answered without waiting for anything.
+//! There is no framework between a connection and a call: hyper reads the head, a table
+//! has the call, and most calls are answered without waiting for anything.
 
 mod answer;
 mod body;
@@ -15,20 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ALLOW, HOST};
-use http::{HeaderValue, Method, Response, Version};
+use http::{HeaderValue, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
 use self::answer::AnswerBody;
 use self::connection::Connection;
-use self::response::{challenge, challenged, no_room, response, response_in, unread};
+use self::response::{no_room, refused, response, response_in, unread};
 use self::room::{Room, Taken};
 use super::admin::Admin;
-use super::api::{Answer, Api, JSON, Problem};
+use super::api::{Answer, Api, Problem};
+use super::calls::{Access, Asked, Body, Call, Endpoint};
 use super::listener::{Finishing, Place, Protocol, Serving, Stop, Stream};
-use super::metrics::{self, Endpoint};
 use super::otlp::{Collector, Exporting, Tracer};
-use super::{health, openapi};
 
 /// The longest body of a call, in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
@@ -106,101 +105,60 @@ impl Http {
     /// Finds the call and answers it.
     async fn call(&self, request: http::Request<Incoming>, place: Place) -> (Endpoint, Response<AnswerBody>) {
         let (head, body) = request.into_parts();
-        let endpoint = endpoint_of(head.uri.path());
-        if place == Place::Spare && !tells_how_it_is(endpoint) {
-            self.api.metrics.connection_refused();
-            return (endpoint, unread(Problem::new(503, TOO_MANY)));
-        }
-        let response = match (endpoint, is_read(endpoint)) {
+        let endpoint = Endpoint::at(head.uri.path());
+        let call = endpoint.call();
+        let response = match call {
+            _ if place == Place::Spare && call.is_none_or(|call| call.access != Access::Monitoring) => {
+                self.api.metrics.connection_refused();
+                unread(Problem::new(503, TOO_MANY))
+            }
             // As RFC 9112 has it, section 3.2: who passes requests on goes by it.
             _ if head.version == Version::HTTP_11 && head.headers.get_all(HOST).iter().count() != 1 => {
                 unread(Problem::new(400, "expected one Host field"))
             }
-            (Endpoint::Unknown, _) => {
-                response(Problem::new(404, "there is no such call; /openapi.json tells of all").into())
-            }
-            (_, true) if matches!(head.method, Method::GET | Method::HEAD) => {
-                self.read(endpoint, &head).await
-            }
-            (_, false) if head.method == Method::POST => match self.admitted(endpoint, &head) {
-                Ok(()) => self.write(endpoint, body).await,
-                Err(problem) => challenged(problem),
-            },
-            (_, reads) => {
-                let allowed = if reads { "GET, HEAD" } else { "POST" };
+            None => response(Problem::new(404, "there is no such call; /openapi.json tells of all").into()),
+            Some(call) if !call.method.is(&head.method) => {
+                let allowed = call.method.allow();
                 let mut response = response(Problem::new(405, format!("expected {allowed}")).into());
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
                 response
             }
+            Some(call) => match self.admitted(call, &head) {
+                Ok(()) => self.answer(call, body).await,
+                Err(problem) => refused(problem, call.body),
+            },
         };
         (endpoint, response)
     }
 
-    /// Calls that change something. There is room for the answer before anything is decided.
+    fn admitted(&self, call: &Call, head: &http::request::Parts) -> Result<(), Problem> {
+        match call.access {
+            Access::Operator => self.admin.admits(head),
+            Access::Anyone | Access::Monitoring => Ok(()),
+        }
+    }
+
+    /// Reads what the call reads, and answers it. There is room for the answer to a body before
+    /// anything is decided.
     #[inline]
-    async fn write(&self, endpoint: Endpoint, body: Incoming) -> Response<AnswerBody> {
-        let max = if is_batch(endpoint) { BATCH_BYTES_MAX } else { BODY_BYTES_MAX };
+    async fn answer(&self, call: &Call, body: Incoming) -> Response<AnswerBody> {
+        let Body::Json(max) = call.body else {
+            return response_in(&self.told, Taken::default(), self.handle(call, &[]).await);
+        };
         let body = match self.bodies.read(body, max, self.body_wait).await {
             Ok(body) => body,
             Err(problem) => return unread(problem),
         };
         match self.bodies.for_answer_to(&body.bytes) {
-            Ok(taken) => response_in(&self.bodies, taken, self.decide(endpoint, &body.bytes).await),
+            Ok(taken) => response_in(&self.bodies, taken, self.handle(call, &body.bytes).await),
             Err(problem) => no_room(problem),
         }
     }
 
-    fn admitted(&self, endpoint: Endpoint, head: &http::request::Parts) -> Result<(), Problem> {
-        match endpoint {
-            Endpoint::Reset | Endpoint::HotKeys | Endpoint::Policies => self.admin.admits(head),
-            _ => Ok(()),
-        }
-    }
-
     #[inline]
-    async fn decide(&self, endpoint: Endpoint, body: &[u8]) -> Answer {
-        let api = &self.api;
-        match endpoint {
-            Endpoint::Limit => api.limit(body).await,
-            Endpoint::Check => api.check(body).await,
-            Endpoint::LimitBatch => Box::pin(api.limit_batch(body)).await,
-            Endpoint::CheckBatch => Box::pin(api.check_batch(body)).await,
-            Endpoint::Peek => Box::pin(api.peek(body)).await,
-            Endpoint::Explain => Box::pin(api.explain(body)).await,
-            Endpoint::Refund => Box::pin(api.refund(body)).await,
-            Endpoint::Reserve => Box::pin(api.reserve(body)).await,
-            Endpoint::Settle => Box::pin(api.settle(body)).await,
-            Endpoint::Cancel => Box::pin(api.cancel(body)).await,
-            _ => Box::pin(api.reset(body)).await,
-        }
-    }
-
-    /// Calls that only tell.
-    async fn read(&self, endpoint: Endpoint, head: &http::request::Parts) -> Response<AnswerBody> {
-        if let Err(problem) = self.admitted(endpoint, head) {
-            let is_challenge = problem.status == 401;
-            let response = response(problem.into());
-            return if is_challenge { challenge(response) } else { response };
-        }
-        response_in(&self.told, Taken::default(), self.tell(endpoint).await)
-    }
-
-    async fn tell(&self, endpoint: Endpoint) -> Answer {
-        let is_stopping = self.stop.is_stopping();
-        match endpoint {
-            Endpoint::Healthz => Answer::of("text/plain; charset=utf-8", "ok\n"),
-            Endpoint::Readyz => {
-                let (is_ready, report) = Box::pin(health::report(&self.api, is_stopping)).await;
-                Answer { status: if is_ready { 200 } else { 503 }, ..Answer::json(&report) }
-            }
-            Endpoint::Metrics => {
-                let is_ready = Box::pin(health::is_well(&self.api)).await && !is_stopping;
-                Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(&self.api, is_ready)))
-            }
-            Endpoint::HotKeys => Answer::json(&serde_json::json!({ "keys": self.api.hot.list() })),
-            Endpoint::Policies => Answer::json(&health::policies(&self.api)),
-            _ => Answer::of(JSON, openapi::text()),
-        }
+    async fn handle(&self, call: &Call, body: &[u8]) -> Answer {
+        let asked = Asked { api: &self.api, body, is_stopping: self.stop.is_stopping() };
+        (call.handler)(asked).answer().await
     }
 }
 
@@ -232,37 +190,4 @@ impl Protocol for Http {
             Stream::Tls(stream) => Box::pin(Connection::serve(self, TokioIo::new(stream), finishing, place)),
         }
     }
-}
-
-fn endpoint_of(path: &str) -> Endpoint {
-    match path {
-        "/v1/limit" => Endpoint::Limit,
-        "/v1/check" => Endpoint::Check,
-        _ => {
-            let mut known = Endpoint::ALL.into_iter().filter(|endpoint| *endpoint != Endpoint::Unknown);
-            known.find(|endpoint| endpoint.path() == path).unwrap_or(Endpoint::Unknown)
-        }
-    }
-}
-
-/// Whether a call only tells.
-const fn is_read(endpoint: Endpoint) -> bool {
-    matches!(
-        endpoint,
-        Endpoint::HotKeys
-            | Endpoint::Policies
-            | Endpoint::Metrics
-            | Endpoint::OpenApi
-            | Endpoint::Healthz
-            | Endpoint::Readyz
-    )
-}
-
-/// Whether a call is for those who look after the server.
-const fn tells_how_it_is(endpoint: Endpoint) -> bool {
-    matches!(endpoint, Endpoint::Healthz | Endpoint::Readyz | Endpoint::Metrics)
-}
-
-const fn is_batch(endpoint: Endpoint) -> bool {
-    matches!(endpoint, Endpoint::CheckBatch | Endpoint::LimitBatch)
 }

@@ -21,6 +21,7 @@ use self::histogram::Histogram;
 use self::series::RuleSeries;
 pub use self::series::SERIES_MAX;
 pub(crate) use self::series::{OTHER, Outcomes};
+use super::calls::Endpoint;
 
 /// The upper ends of the buckets for latencies, in seconds.
 const LATENCY_BUCKETS: [f64; 12] =
@@ -30,92 +31,11 @@ const BATCH_BUCKETS: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 50.0, 200.0, 1_000.0];
 /// Statuses that are told apart; others are the last.
 const STATUSES: [u16; 16] = [200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 431, 503, 0];
 
-/// The calls that are told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "their names say what they are")]
-pub enum Endpoint {
-    Check,
-    CheckBatch,
-    Limit,
-    LimitBatch,
-    Peek,
-    Explain,
-    Refund,
-    Reserve,
-    Settle,
-    Cancel,
-    Reset,
-    HotKeys,
-    Policies,
-    Metrics,
-    OpenApi,
-    Healthz,
-    Readyz,
-    Unknown,
-}
-
-impl Endpoint {
-    /// All of them.
-    pub const ALL: [Endpoint; 18] = [
-        Endpoint::Check,
-        Endpoint::CheckBatch,
-        Endpoint::Limit,
-        Endpoint::LimitBatch,
-        Endpoint::Peek,
-        Endpoint::Explain,
-        Endpoint::Refund,
-        Endpoint::Reserve,
-        Endpoint::Settle,
-        Endpoint::Cancel,
-        Endpoint::Reset,
-        Endpoint::HotKeys,
-        Endpoint::Policies,
-        Endpoint::Metrics,
-        Endpoint::OpenApi,
-        Endpoint::Healthz,
-        Endpoint::Readyz,
-        Endpoint::Unknown,
-    ];
-
-    /// Where it is; of what is nowhere, nothing.
-    #[must_use]
-    pub const fn path(self) -> &'static str {
-        match self {
-            Endpoint::Check => "/v1/check",
-            Endpoint::CheckBatch => "/v1/check/batch",
-            Endpoint::Limit => "/v1/limit",
-            Endpoint::LimitBatch => "/v1/limit/batch",
-            Endpoint::Peek => "/v1/peek",
-            Endpoint::Explain => "/v1/explain",
-            Endpoint::Refund => "/v1/refund",
-            Endpoint::Reserve => "/v1/reserve",
-            Endpoint::Settle => "/v1/settle",
-            Endpoint::Cancel => "/v1/cancel",
-            Endpoint::Reset => "/v1/reset",
-            Endpoint::HotKeys => "/v1/hot-keys",
-            Endpoint::Policies => "/v1/policies",
-            Endpoint::Metrics => "/metrics",
-            Endpoint::OpenApi => "/openapi.json",
-            Endpoint::Healthz => "/healthz",
-            Endpoint::Readyz => "/readyz",
-            Endpoint::Unknown => "",
-        }
-    }
-
-    /// What metrics call it.
-    const fn label(self) -> &'static str {
-        match self {
-            Endpoint::Unknown => "unknown",
-            known => known.path(),
-        }
-    }
-}
-
 /// Everything that is counted by the server itself; the rest is asked of the policies
 /// and the store when somebody looks.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    endpoints: [OfEndpoint; Endpoint::ALL.len()],
+    endpoints: [OfEndpoint; Endpoint::COUNT],
     batches: Histogram<{ BATCH_BUCKETS.len() }>,
     rules: RuleSeries,
     outages_allowed: AtomicU64,
@@ -135,21 +55,21 @@ struct OfEndpoint {
 impl Metrics {
     /// Notes that a call was answered.
     #[inline]
-    pub(crate) fn answered(&self, endpoint: Endpoint, status: u16, took: Duration) {
-        self.endpoints[endpoint as usize].latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
+    pub(super) fn answered(&self, endpoint: Endpoint, status: u16, took: Duration) {
+        self.endpoints[endpoint.index()].latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
         self.count(endpoint, status);
     }
 
     /// Notes a head that could not be read, or did not come, so that there was no call.
     #[cold]
     pub(crate) fn head_refused(&self, status: u16) {
-        self.count(Endpoint::Unknown, status);
+        self.count(Endpoint::UNKNOWN, status);
     }
 
     #[inline]
     fn count(&self, endpoint: Endpoint, status: u16) {
         let status = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
-        self.endpoints[endpoint as usize].statuses[status].fetch_add(1, Ordering::Relaxed);
+        self.endpoints[endpoint.index()].statuses[status].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes the size of a batch.

@@ -19,9 +19,10 @@ use tokio::task::JoinHandle;
 use self::resource::Resource;
 use self::send::Path;
 use super::api::Api;
+use super::calls::Endpoint;
 use super::health;
 use super::listener::Stop;
-use super::metrics::{self, Endpoint};
+use super::metrics;
 
 /// How often something is sent, unless told otherwise.
 pub const EXPORT_EVERY: Duration = Duration::from_secs(5);
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn spans_that_nobody_takes_are_dropped_and_counted() {
         let tracer = Tracer::default();
-        let call = Call::new(&Method::POST, Endpoint::Limit);
+        let call = Call::new(&Method::POST, Endpoint::at("/v1/limit"));
         for _ in 0..SPANS_MAX + 7 {
             tracer.note(None, call, 200, Duration::from_micros(3));
         }

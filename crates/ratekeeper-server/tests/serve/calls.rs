@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ratekeeper::{Charge, Check, Key, Name, Quota};
+use ratekeeper_server::serve::CALLS;
 use ratekeeper_server::serve::api::{CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
@@ -290,6 +291,24 @@ fn operators_have_calls_of_their_own() {
     );
     assert_eq!(ask("POST", "/v1/reset"), json!({ "forgotten": 1 }));
     assert_eq!(client.call("/v1/limit", &key).status, 200, "forgotten");
+}
+
+/// A call that has no handler of its own must not do what another does.
+#[test]
+fn no_call_but_reset_forgets_counters() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let key = json!({ "charges": [{ "key": "k", "quota": "100/h fixed_window", "cost": 10 }] });
+    client.call("/v1/limit", &key);
+    for path in CALLS.iter().map(|call| call.path).chain(["/v1/forget", "/v1", "/v1/reset/batch"]) {
+        if path != "/v1/reset" {
+            let reply = rig.client().call(path, &key);
+            assert!(!reply.text().contains("forgotten"), "{path}: {}", reply.text());
+        }
+    }
+    // The call itself and the one of the loop.
+    assert_eq!(remaining(&client.call("/v1/peek", &key).json()), [80]);
+    assert_eq!(client.call("/v1/reset", &key).json(), json!({ "forgotten": 1 }));
 }
 
 #[test]

@@ -3,25 +3,26 @@
 use ratekeeper_server::serve::api::{
     BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX, PARAMETERS_MAX,
 };
-use ratekeeper_server::serve::metrics::Endpoint;
 use ratekeeper_server::serve::{
-    BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX,
+    BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, CALLS, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX,
     HEAD_LINES_MAX, HOT_KEYS_MAX, SPANS_MAX,
 };
 use serde_json::Value as Json;
 
 use crate::rig::Setup;
 
-const CALLS: &str = include_str!("../../../../docs/http-api.md");
+const HTTP_API: &str = include_str!("../../../../docs/http-api.md");
 const SERVER: &str = include_str!("../../../../docs/server.md");
 
 /// The fenced blocks of a kind.
 fn blocks(kind: &str) -> impl Iterator<Item = &'static str> {
     let fence = format!("```{kind}\n");
-    CALLS.match_indices(&fence).map(|(at, _)| at + fence.len()).collect::<Vec<_>>().into_iter().map(|start| {
-        let rest = &CALLS[start..];
-        &rest[..rest.find("```").unwrap()]
-    })
+    HTTP_API.match_indices(&fence).map(|(at, _)| at + fence.len()).collect::<Vec<_>>().into_iter().map(
+        |start| {
+            let rest = &HTTP_API[start..];
+            &rest[..rest.find("```").unwrap()]
+        },
+    )
 }
 
 /// Whether everything that is expected was told; more may have been.
@@ -55,9 +56,8 @@ fn examples_are_answered_as_they_say() {
         assert!(tells(&reply.json(), &expected), "{call}\n{}", reply.text());
         count += 1;
     }
-    assert_eq!(count, CALLS.matches("```http").count());
-    for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.path().starts_with("/v1/")) {
-        let path = endpoint.path();
+    assert_eq!(count, HTTP_API.matches("```http").count());
+    for path in CALLS.iter().map(|call| call.path).filter(|path| path.starts_with("/v1/")) {
         assert!(
             blocks("http").any(|block| block.lines().next().unwrap().ends_with(&format!(" {path}"))),
             "{path}"
@@ -67,7 +67,7 @@ fn examples_are_answered_as_they_say() {
 
 #[test]
 fn bounds_are_those_that_hold() {
-    let told = |text: &str| assert!(CALLS.contains(text) || SERVER.contains(text), "{text}");
+    let told = |text: &str| assert!(HTTP_API.contains(text) || SERVER.contains(text), "{text}");
     told(&format!(
         "{} KiB, batches {} MiB and {BATCH_MAX} checks",
         BODY_BYTES_MAX >> 10,

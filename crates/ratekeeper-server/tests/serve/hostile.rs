@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use ratekeeper_server::serve::{BATCH_BYTES_MAX, BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_LINES_MAX};
+use ratekeeper_server::serve::{
+    BATCH_BYTES_MAX, BODY_BYTES_MAX, CALLS, HEAD_BYTES_MAX, HEAD_LINES_MAX, Method,
+};
 use serde_json::json;
 
 use crate::client::{Client, PATIENCE};
@@ -218,12 +220,15 @@ fn there_is_no_other_call_and_no_other_method() {
     {
         assert_eq!(client.ask("POST", path, &[], b"{}").status, 404, "{path}");
     }
-    for (method, path, allow) in
-        [("GET", "/v1/limit", "POST"), ("PUT", "/v1/check", "POST"), ("DELETE", "/metrics", "GET, HEAD")]
-    {
-        let mut client = rig.client();
-        let reply = client.ask(method, path, &[], b"");
-        assert_eq!((reply.status, reply.header("allow")), (405, Some(allow)), "{method} {path}");
+    for call in &CALLS {
+        let (allow, wrong) = match call.method {
+            Method::Get => ("GET, HEAD", ["POST", "PUT", "DELETE"]),
+            Method::Post => ("POST", ["GET", "PUT", "PATCH"]),
+        };
+        for method in wrong {
+            let reply = rig.client().ask(method, call.path, &[], b"");
+            assert_eq!((reply.status, reply.header("allow")), (405, Some(allow)), "{method} {}", call.path);
+        }
     }
     is_well(&rig);
 }

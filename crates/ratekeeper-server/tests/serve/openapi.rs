@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ratekeeper_server::serve::metrics::Endpoint;
+use ratekeeper_server::serve::{Access, Body, CALLS, Method};
 use serde_json::{Value as Json, json};
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{OpenApi, RefOr, Response, Schema};
@@ -22,12 +22,30 @@ fn document() -> Json {
     reply.json()
 }
 
+/// Path, method, who may call and whether it reads a body, of every call.
 #[test]
 fn all_calls_are_in_it_and_no_others() {
     let document = document();
-    let told: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    let known = Endpoint::ALL.into_iter().filter(|endpoint| *endpoint != Endpoint::Unknown);
-    assert_eq!(told, known.map(Endpoint::path).collect());
+    let mut told = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            told.insert((
+                path.as_str(),
+                method.as_str(),
+                operation["security"].is_array(),
+                !schema.is_null(),
+            ));
+        }
+    }
+    let known = CALLS.iter().map(|call| {
+        let method = match call.method {
+            Method::Get => "get",
+            Method::Post => "post",
+        };
+        (call.path, method, call.access == Access::Operator, call.body != Body::None)
+    });
+    assert_eq!(told, known.collect());
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
@@ -59,7 +77,7 @@ fn it_is_an_openapi_document() {
         }
     }
     let typed: OpenApi = serde_json::from_value(document.clone()).unwrap();
-    assert_eq!(typed.paths.paths.len(), Endpoint::ALL.len() - 1);
+    assert_eq!(typed.paths.paths.len(), CALLS.len());
     // What is referred to is there.
     let text = document.to_string();
     let mut references = text.match_indices(r##""$ref":"#"##).map(|(at, found)| &text[at + found.len()..]);

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use super::answer::AnswerBody;
 use super::room::{Room, Taken};
 use crate::serve::api::{Answer, Problem};
+use crate::serve::calls::Body;
 
 /// An answer that is short.
 pub(super) fn response(mut answer: Answer) -> Response<AnswerBody> {
@@ -55,13 +56,15 @@ fn closing(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
     response
 }
 
-pub(super) fn challenged(problem: Problem) -> Response<AnswerBody> {
+/// The answer to a client that may not call.
+pub(super) fn refused(problem: Problem, body: Body) -> Response<AnswerBody> {
     let is_challenge = problem.status == 401;
-    let response = closing(response(problem.into()));
-    if is_challenge { challenge(response) } else { response }
-}
-
-pub(super) fn challenge(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
+    let mut response = response(problem.into());
+    if is_challenge {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    match body {
+        Body::None => response,
+        Body::Json(_) => closing(response),
+    }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ratekeeper::policy::{RuleStatus, ServiceStatus};
 
 use super::series::SERIES_MAX;
-use super::{BATCH_BUCKETS, Endpoint, LATENCY_BUCKETS, STATUSES};
+use super::{BATCH_BUCKETS, LATENCY_BUCKETS, STATUSES};
 use crate::serve::api::Api;
+use crate::serve::calls::Endpoint;
 
 /// A metric: its name, what it means, and its values.
 #[derive(Clone, Debug)]
@@ -91,8 +92,8 @@ fn calls(api: &Api) -> Vec<Family> {
     let mut requests = Family::new("ratekeeper_requests", Kind::Counter, "Calls by endpoint and status");
     let mut latency =
         Family::new("ratekeeper_request_seconds", Kind::Histogram, "How long calls took, by endpoint");
-    for endpoint in Endpoint::ALL {
-        let of_endpoint = &metrics.endpoints[endpoint as usize];
+    for endpoint in Endpoint::all() {
+        let of_endpoint = &metrics.endpoints[endpoint.index()];
         let label = endpoint.label();
         for (status, count) in STATUSES.iter().zip(&of_endpoint.statuses).filter(|(_, count)| read(count) > 0)
         {

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::Span;
 use super::resource::Resource;
-use crate::serve::metrics::{Endpoint, Family, Kind, Sample, Value};
+use crate::serve::metrics::{Family, Kind, Sample, Value};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`
 const CUMULATIVE: u8 = 2;
@@ -91,7 +91,7 @@ fn point(sample: &Sample, started: SystemTime, now: SystemTime) -> Json {
 fn span(span: &Span) -> Json {
     let method = span.call.method;
     // Of what is nowhere, nothing is told: it is whatever somebody sent.
-    let route = Some(span.call.endpoint).filter(|known| *known != Endpoint::Unknown).map(Endpoint::path);
+    let route = span.call.endpoint.call().map(|call| call.path);
     let mut name = if method == OTHER_METHOD { "HTTP".to_owned() } else { method.to_owned() };
     let status =
         json!({ "key": "http.response.status_code", "value": { "intValue": span.status.to_string() } });

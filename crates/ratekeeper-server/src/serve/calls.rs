@@ -1,0 +1,191 @@
+//! Every call of the server, in one table. What is not in it is 404.
+//!
+//! Routing, 405 with `Allow`, who may call, the bounds of bodies and the labels of metrics follow
+//! from it; tests compare it with `/openapi.json` and with the documentation. To add a call, add a row.
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
+
+use super::api::{Answer, Api, JSON};
+use super::http::{BATCH_BYTES_MAX, BODY_BYTES_MAX};
+use super::{health, openapi};
+use Access::{Anyone, Monitoring, Operator};
+use Answering::Now;
+
+/// A call.
+#[derive(Debug)]
+pub struct Call {
+    /// Where it is.
+    pub path: &'static str,
+    /// How it is called.
+    pub method: Method,
+    /// Who may call it.
+    pub access: Access,
+    /// What it reads.
+    pub body: Body,
+    /// What it does.
+    pub(super) handler: Handler,
+}
+
+/// How a call is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `GET`, and with it `HEAD`.
+    Get,
+    /// `POST`.
+    Post,
+}
+
+/// Who may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every client.
+    Anyone,
+    /// Every client, also on the connections that stay free for monitoring when all others are in use.
+    Monitoring,
+    /// Operators alone.
+    Operator,
+}
+
+/// What a call reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// JSON of at most so many bytes.
+    Json(usize),
+}
+
+/// What a call does.
+pub(super) type Handler = for<'a> fn(Asked<'a>) -> Answering<'a>;
+
+/// What a handler works with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) api: &'a Api,
+    /// Empty if the call reads none.
+    pub(super) body: &'a [u8],
+    pub(super) is_stopping: bool,
+}
+
+/// An answer, or the wait for it. What is waited for is on the heap, so that calls that need
+/// not wait do not carry room for it from function to function.
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it is never kept")]
+pub(super) enum Answering<'a> {
+    Now(Answer),
+    Later(BoxFuture<'a, Answer>),
+}
+
+impl<'a> Answering<'a> {
+    pub(super) fn later(answer: impl Future<Output = Answer> + Send + 'a) -> Self {
+        Self::Later(Box::pin(answer))
+    }
+
+    #[inline]
+    pub(super) async fn answer(self) -> Answer {
+        match self {
+            Self::Now(answer) => answer,
+            Self::Later(answer) => answer.await,
+        }
+    }
+}
+
+impl Method {
+    /// Whether this is the method of a request.
+    pub(super) fn is(self, method: &http::Method) -> bool {
+        match self {
+            Self::Get => matches!(*method, http::Method::GET | http::Method::HEAD),
+            Self::Post => *method == http::Method::POST,
+        }
+    }
+
+    /// The value of `Allow`.
+    pub(super) const fn allow(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+        }
+    }
+}
+
+impl Call {
+    const fn get(path: &'static str, access: Access, handler: Handler) -> Self {
+        Self { path, method: Method::Get, access, body: Body::None, handler }
+    }
+
+    const fn post(path: &'static str, access: Access, bytes_max: usize, handler: Handler) -> Self {
+        Self { path, method: Method::Post, access, body: Body::Json(bytes_max), handler }
+    }
+}
+
+fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Answering<'a> {
+    Answering::later(answer)
+}
+
+/// All calls, those that are called most first.
+#[rustfmt::skip]
+pub static CALLS: [Call; 17] = [
+    Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
+    Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
+    Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
+    Call::post("/v1/check/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.check_batch(asked.body))),
+    Call::post("/v1/peek", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.peek(asked.body))),
+    Call::post("/v1/explain", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.explain(asked.body))),
+    Call::post("/v1/refund", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.refund(asked.body))),
+    Call::post("/v1/reserve", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.reserve(asked.body))),
+    Call::post("/v1/settle", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.settle(asked.body))),
+    Call::post("/v1/cancel", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.cancel(asked.body))),
+    Call::post("/v1/reset", Operator, BODY_BYTES_MAX, |asked| later(asked.api.reset(asked.body))),
+    Call::get("/v1/hot-keys", Operator, |asked| Now(Answer::json(&json!({ "keys": asked.api.hot.list() })))),
+    Call::get("/v1/policies", Operator, |asked| Now(Answer::json(&health::policies(asked.api)))),
+    Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
+    Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),
+    Call::get("/healthz", Monitoring, |_| Now(Answer::of("text/plain; charset=utf-8", "ok\n"))),
+    Call::get("/readyz", Monitoring, |asked| later(health::ready(asked.api, asked.is_stopping))),
+];
+
+/// The place of a call in the table: how metrics and traces refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint(usize);
+
+impl Endpoint {
+    /// For all that is not in the table.
+    pub(super) const UNKNOWN: Self = Self(CALLS.len());
+    pub(super) const COUNT: usize = CALLS.len() + 1;
+
+    /// The call at a path.
+    #[inline]
+    pub(super) fn at(path: &str) -> Self {
+        CALLS.iter().position(|call| call.path == path).map_or(Self::UNKNOWN, Self)
+    }
+
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).map(Self)
+    }
+
+    pub(super) fn call(self) -> Option<&'static Call> {
+        CALLS.get(self.0)
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.0
+    }
+
+    /// The label of metrics.
+    pub(super) fn label(self) -> &'static str {
+        self.call().map_or("unknown", |call| call.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_stands_twice_in_the_table() {
+        for (index, call) in CALLS.iter().enumerate() {
+            assert_eq!(Endpoint::at(call.path).index(), index, "{}", call.path);
+        }
+        assert_eq!(Endpoint::at("").call().map(|call| call.path), None);
+    }
+}
