@@ -7,13 +7,14 @@ mod call;
 mod charges;
 mod facts;
 mod limit;
-mod member;
+mod members;
 mod names;
 mod object;
 mod policy;
 mod problem;
 mod refund;
 mod told;
+mod value;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,18 +25,22 @@ use ratekeeper::{
     Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Reservation, Settled, Store,
 };
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
-use serde::Deserialize;
 use serde_json::json;
 use smallvec::SmallVec;
 
 use self::batch::BatchRoom;
-pub use self::call::{BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, PARAMETERS_MAX};
-use self::call::{Call, Text};
-use self::member::{DOING, Member, REQUEST};
+pub use self::call::{BATCH_MAX, KEY_BYTES_MAX};
+use self::call::{
+    CancelCall, CheckCall, LimitCall, Once, RefundCall, ReserveCall, SettleCall, Target, TargetCall,
+};
+use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
+use self::policy::Checked;
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
+use self::value::Text;
+pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
 use crate::serve::calls::Answering;
 use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
@@ -122,11 +127,18 @@ impl Api {
 
     /// `POST /v1/check`: a request against the policy.
     pub async fn check(&self, body: &[u8]) -> Answer {
-        answered(async { Ok(self.told(&self.check_call(&read(body)?).await?)) }.await)
+        self.start_check(body).answer().await
     }
 
-    pub(in crate::serve) fn start_check<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
-        Answering::later(self.check(body))
+    pub(in crate::serve) fn start_check<'a>(&'a self, body: &[u8]) -> Answering<'a> {
+        let checked = read::<CheckCall<'_>>(body).and_then(|call| self.check_at_once(&call));
+        match checked {
+            Ok(Checked::Done(decision)) => Answering::Now(self.told(&decision)),
+            Ok(Checked::Waits(matched, once)) => Answering::later(async move {
+                answered(self.check_waiting(&matched, once).await.map(|decision| self.told(&decision)))
+            }),
+            Err(problem) => Answering::Now(problem.into()),
+        }
     }
 
     /// `POST /v1/limit`: charges without a policy.
@@ -135,7 +147,7 @@ impl Api {
     }
 
     pub(in crate::serve) fn start_limit<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
-        let call: Call<'_> = match read(body) {
+        let call: LimitCall<'_> = match read(body) {
             Ok(call) => call,
             Err(problem) => return Answering::Now(problem.into()),
         };
@@ -159,11 +171,10 @@ impl Api {
     }
 
     async fn peeked(&self, body: &[u8], explained: bool) -> Result<Answer, Problem> {
-        let call: Call<'_> = read(body)?;
-        call.refuse(&DOING)?;
-        let decision = match call.charges {
-            Some(_) => self.peek_charges(&call).await?,
-            None => self.peek_request(&call).await?,
+        let call: TargetCall<'_> = read(body)?;
+        let decision = match call.target()? {
+            Target::Charges(raw) => self.peek_charges(raw).await?,
+            Target::Request(request) => self.peek_request(request).await?,
         };
         let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision) }));
         answer.fields = Tally::of(&decision).fields(&self.options).collect();
@@ -173,16 +184,15 @@ impl Api {
     /// `POST /v1/refund`: gives back what a decision charged.
     pub async fn refund(&self, body: &[u8]) -> Answer {
         let refunded = async {
-            let call: Call<'_> = read(body)?;
-            call.refuse(&[Member::Id, Member::KeepSeconds, Member::HoldSeconds, Member::Actual])?;
-            let told = call.decision.as_ref().ok_or_else(|| Problem::missing("decision"))?;
-            let units = call.units.unwrap_or(LIMIT_MAX);
+            let call: RefundCall<'_> = read(body)?;
+            let told = required("decision", call.given_back.decision.as_ref())?;
+            let units = call.given_back.units.unwrap_or(LIMIT_MAX);
             if units > LIMIT_MAX {
                 return Err(Problem::wrong("units", format!("a whole number from 0 to {LIMIT_MAX}")));
             }
-            let refunded = match call.charges {
-                Some(_) => self.refund_charges(&call, told, units).await?,
-                None => self.refund_request(&call, told, units).await?,
+            let refunded = match call.target.target()? {
+                Target::Charges(raw) => self.refund_charges(raw, told, units).await?,
+                Target::Request(request) => self.refund_request(request, told, units).await?,
             };
             Ok(Answer::json(&json!({ "refunded": refunded })))
         };
@@ -192,13 +202,12 @@ impl Api {
     /// `POST /v1/reserve`: charges an estimate that is settled later.
     pub async fn reserve(&self, body: &[u8]) -> Answer {
         let reserved = async {
-            let call: Call<'_> = read(body)?;
-            call.refuse(&[Member::KeepSeconds, Member::Actual, Member::Units, Member::Decision])?;
-            let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
-            let hold = within_retention("hold_seconds", call.hold_seconds, HOLD_DEFAULT)?;
-            let decision = match call.charges {
-                Some(_) => self.reserve_charges(&call, id, hold).await?,
-                None => self.reserve_request(&call, id, hold).await?,
+            let call: ReserveCall<'_> = read(body)?;
+            let id = required("id", call.hold.id.as_ref())?.as_str();
+            let hold = within_retention("hold_seconds", call.hold.hold_seconds, HOLD_DEFAULT)?;
+            let decision = match call.target.target()? {
+                Target::Charges(raw) => self.reserve_charges(raw, id, hold).await?,
+                Target::Request(request) => self.reserve_request(request, id, hold).await?,
             };
             Ok(self.told(&decision))
         };
@@ -208,12 +217,12 @@ impl Api {
     /// `POST /v1/settle`: makes a reservation what it really was.
     pub async fn settle(&self, body: &[u8]) -> Answer {
         let settled = async {
-            let call: Call<'_> = read(body)?;
-            let actual = call.actual.ok_or_else(|| Problem::missing("actual"))?;
+            let call: SettleCall<'_> = read(body)?;
+            let actual = required("actual", call.actual)?;
             if actual > LIMIT_MAX.into() {
                 return Err(Problem::wrong("actual", format!("a whole number from 0 to {LIMIT_MAX}")));
             }
-            self.settled(&call, Some(actual)).await
+            self.settled(call.id, Some(actual)).await
         };
         answered(settled.await)
     }
@@ -221,24 +230,14 @@ impl Api {
     /// `POST /v1/cancel`: undoes a reservation.
     pub async fn cancel(&self, body: &[u8]) -> Answer {
         let cancelled = async {
-            let call: Call<'_> = read(body)?;
-            call.refuse(&[Member::Actual])?;
-            self.settled(&call, None).await
+            let call: CancelCall<'_> = read(body)?;
+            self.settled(call.id, None).await
         };
         answered(cancelled.await)
     }
 
-    async fn settled(&self, call: &Call<'_>, actual: Option<u64>) -> Result<Answer, Problem> {
-        call.refuse(&[
-            Member::KeepSeconds,
-            Member::HoldSeconds,
-            Member::Units,
-            Member::Decision,
-            Member::Charges,
-            Member::OnOutage,
-        ])?;
-        call.refuse(&REQUEST)?;
-        let id = call.id.as_ref().map(Text::as_str).ok_or_else(|| Problem::missing("id"))?;
+    async fn settled(&self, id: Option<Text<'_>>, actual: Option<u64>) -> Result<Answer, Problem> {
+        let id = required("id", id.as_ref())?.as_str();
         // What could not have been reserved is not looked for.
         Reservation::hold(id, HOLD_DEFAULT).map_err(input)?;
         let settled = self.limiter.settle(id, actual).await.map_err(Problem::store)?;
@@ -256,13 +255,11 @@ impl Api {
     /// `POST /v1/reset`: forgets counters. For operators.
     pub async fn reset(&self, body: &[u8]) -> Answer {
         let reset = async {
-            let call: Call<'_> = read(body)?;
-            call.refuse(&DOING)?;
-            let forgotten = match call.charges {
-                Some(_) => self.reset_charges(&call).await?,
-                None => self.reset_request(&call).await?,
-            };
-            Ok(forgotten)
+            let call: TargetCall<'_> = read(body)?;
+            match call.target()? {
+                Target::Charges(raw) => self.reset_charges(raw).await,
+                Target::Request(request) => self.reset_request(request).await,
+            }
         };
         // What an operator did is on record; whose counters they were is nobody's business.
         let reset: Result<usize, Problem> = reset.await;
@@ -308,8 +305,17 @@ fn answered(result: Result<Answer, Problem>) -> Answer {
 }
 
 /// Reads a call.
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::unread::<T>(body, &error))
+#[inline]
+fn read<'a, T: Members<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    match serde_json::from_slice::<Placed<T>>(body) {
+        Ok(placed) => placed.into_call(),
+        Err(error) => Err(Problem::unread::<Placed<T>>(body, &error)),
+    }
+}
+
+/// A member that a call must have.
+fn required<T>(name: &str, member: Option<T>) -> Result<T, Problem> {
+    member.ok_or_else(|| Problem::missing(name))
 }
 
 fn written(told: &Told<'_>) -> Vec<u8> {
@@ -323,9 +329,18 @@ fn input(error: InvalidInput) -> Problem {
     Problem::input(&error)
 }
 
-/// How long an id is kept.
-fn keep(call: &Call<'_>) -> Result<Duration, Problem> {
-    within_retention("keep_seconds", call.keep_seconds, IDEMPOTENCY_DEFAULT)
+impl Once<'_> {
+    /// The id under which a call is decided once, and how long it is kept.
+    fn said(&self) -> Result<Option<(&str, Duration)>, Problem> {
+        let Some(id) = &self.id else {
+            return match self.keep_seconds {
+                Some(_) => Err(Problem::got("keep_seconds", "it without an id", "an id beside it")),
+                None => Ok(None),
+            };
+        };
+        let keep = within_retention("keep_seconds", self.keep_seconds, IDEMPOTENCY_DEFAULT)?;
+        Ok(Some((id.as_str(), keep)))
+    }
 }
 
 /// How long something is to be remembered, within what stores remember.

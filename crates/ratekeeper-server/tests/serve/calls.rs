@@ -218,6 +218,69 @@ fn what_is_wrong_is_named_by_its_field() {
     }
 }
 
+/// A member of another call is refused by its name; `null` is as good as nothing.
+#[test]
+fn members_of_other_calls_are_refused_and_null_is_none() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let charges = json!([{ "key": "k", "quota": "100/h" }]);
+    let cases = [
+        (
+            "/v1/limit",
+            "hold_seconds",
+            json!({ "charges": charges }),
+            "charges, on_outage, id or keep_seconds",
+        ),
+        ("/v1/check", "on_outage", json!({ "path": "/mine" }), "key, cost, id or keep_seconds"),
+        ("/v1/settle", "charges", json!({ "id": "i", "actual": 1 }), "expected id or actual"),
+        ("/v1/cancel", "actual", json!({ "id": "i" }), "expected id"),
+        (
+            "/v1/refund",
+            "id",
+            json!({ "charges": charges, "decision": { "limits": [] } }),
+            "decision or units",
+        ),
+        ("/v1/peek", "path", json!({ "charges": charges }), "expected charges or a request, not both"),
+        ("/v1/peek", "on_outage", json!({ "path": "/mine" }), "expected charges beside it"),
+        ("/v1/limit", "keep_seconds", json!({ "charges": charges }), "expected an id beside it"),
+    ];
+    for (path, member, call, expected) in cases {
+        let without = client.call(path, &call);
+        for value in [json!(["of", { "any": "kind" }]), json!("deny"), json!(7)] {
+            let mut call = call.clone();
+            call[member] = value;
+            let told = client.call(path, &call).json();
+            assert_eq!((&told["status"], &told["field"]), (&json!(422), &json!(member)), "{path} {call}");
+        }
+        let mut call = call.clone();
+        call[member] = if member == "keep_seconds" { json!(5) } else { json!("allow") };
+        let told = client.call(path, &call).json();
+        assert!(told["detail"].as_str().unwrap().contains(expected), "{path} {call}: {told}");
+        call[member] = Json::Null;
+        assert_eq!(client.call(path, &call).status, without.status, "{path} {call}");
+    }
+    for member in ["id", "charges"] {
+        let twice = format!(r#"{{"{member}": null, "{member}": null}}"#);
+        let told = client.post("/v1/limit", &twice).json();
+        assert!(told["detail"].as_str().unwrap().contains("duplicate field"), "{told}");
+    }
+}
+
+/// One check of a batch that says too much is refused alone.
+#[test]
+fn a_misplaced_member_is_the_problem_of_one_check() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let charges = json!([{ "key": "k", "quota": "100/h" }]);
+    let checks = json!([{ "charges": charges }, { "charges": charges, "units": 1 }, { "charges": charges }]);
+    let told = rig.client().call("/v1/limit/batch", &json!({ "checks": checks })).json();
+    let statuses: Vec<&Json> =
+        told["decisions"].as_array().unwrap().iter().map(|told| &told["status"]).collect();
+    assert_eq!(statuses, [200, 422, 200], "{told}");
+    assert_eq!(told["decisions"][1]["field"], "units");
+    let unknown = rig.client().call("/v1/check/batch", &json!({ "checks": [{}, { "colour": "red" }] }));
+    assert_eq!((unknown.status, &unknown.json()["field"]), (422, &json!("checks[1].colour")));
+}
+
 #[test]
 fn what_is_no_object_is_not_taken_for_one() {
     let (rig, _) = Setup::default().in_memory();

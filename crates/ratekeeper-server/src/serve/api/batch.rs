@@ -7,9 +7,11 @@ use ratekeeper::Decision;
 use ratekeeper_http::Denial;
 use tokio::sync::Semaphore;
 
-use super::call::{BATCH_MAX, BatchCall, Call, Few};
+use super::call::{BATCH_MAX, CheckBatchCall, CheckCall, LimitBatchCall, LimitCall};
+use super::members::Placed;
 use super::problem::Problem;
 use super::told::Told;
+use super::value::Few;
 use super::{ANSWER_BYTES, Answer, Api, JSON, answered, read};
 
 /// Charges of one slice, unless a single check has more, ...
@@ -30,9 +32,8 @@ impl Default for BatchRoom {
     }
 }
 
-/// How many of `calls` make the first slice, and how many charges they have.
-fn slice_of(calls: &[Call<'_>]) -> (usize, usize) {
-    let weights = calls.iter().map(|call| call.charges.as_ref().map_or(REQUEST_CHARGES, |all| all.0.len()));
+/// How many of the checks make the first slice, and how many charges they have.
+fn slice_of(weights: impl Iterator<Item = usize>) -> (usize, usize) {
     let sums = weights.scan(0, |sum, weight| {
         *sum += weight.max(1);
         Some(*sum)
@@ -41,12 +42,18 @@ fn slice_of(calls: &[Call<'_>]) -> (usize, usize) {
     fits.last().map_or((0, 0), |(index, sum)| (index + 1, sum))
 }
 
+fn charges_of(check: &Placed<LimitCall<'_>>) -> usize {
+    let charges = check.call().ok().and_then(|call| call.raw.charges.as_ref());
+    charges.map_or(1, |charges| charges.0.len())
+}
+
 impl Api {
     /// `POST /v1/check/batch`.
     pub async fn check_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let BatchCall { checks: Few(calls) } = self.read_batch(body)?;
-            Ok(self.batch(&self.in_order(&calls, |call| self.check_call(call)).await))
+            let checks = self.checks(read::<CheckBatchCall<'_>>(body)?.checks)?;
+            let decide = async |check: &Placed<CheckCall<'_>>| self.check_call(check.call()?).await;
+            Ok(self.batch(&self.in_order(&checks, |_| REQUEST_CHARGES, decide).await))
         };
         answered(decided.await)
     }
@@ -54,33 +61,36 @@ impl Api {
     /// `POST /v1/limit/batch`.
     pub async fn limit_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let BatchCall { checks: Few(calls) } = self.read_batch(body)?;
-            Ok(self.batch(&self.in_order(&calls, |call| self.limit_call(call)).await))
+            let checks = self.checks(read::<LimitBatchCall<'_>>(body)?.checks)?;
+            let decide = async |check: &Placed<LimitCall<'_>>| self.limit_call(check.call()?).await;
+            Ok(self.batch(&self.in_order(&checks, charges_of, decide).await))
         };
         answered(decided.await)
     }
 
-    fn read_batch<'a>(&self, body: &'a [u8]) -> Result<BatchCall<'a>, Problem> {
-        let batch: BatchCall<'_> = read(body)?;
-        if batch.checks.0.is_empty() {
+    /// The checks of a batch, counted.
+    fn checks<T>(&self, checks: Option<Few<T, BATCH_MAX>>) -> Result<Vec<T>, Problem> {
+        let Few(checks) = checks.ok_or_else(|| Problem::missing("checks"))?;
+        if checks.is_empty() {
             return Err(Problem::wrong("checks", format!("1 to {BATCH_MAX} checks")));
         }
-        self.metrics.batch(batch.checks.0.len());
-        Ok(batch)
+        self.metrics.batch(checks.len());
+        Ok(checks)
     }
 
     /// Decides slice by slice.
-    async fn in_order<'c, 'b, F>(
+    async fn in_order<'c, T, F>(
         &self,
-        calls: &'c [Call<'b>],
-        decide: impl Fn(&'c Call<'b>) -> F,
+        checks: &'c [T],
+        weight: impl Fn(&T) -> usize,
+        decide: impl Fn(&'c T) -> F,
     ) -> Vec<Result<Decision, Problem>>
     where
         F: Future<Output = Result<Decision, Problem>>,
     {
-        let (mut decided, mut rest) = (Vec::with_capacity(calls.len()), calls);
+        let (mut decided, mut rest) = (Vec::with_capacity(checks.len()), checks);
         while !rest.is_empty() {
-            let (count, charges) = slice_of(rest);
+            let (count, charges) = slice_of(rest.iter().map(&weight));
             let (slice, others) = rest.split_at(count);
             let places = u32::try_from(charges.min(BATCHED_CHARGES)).unwrap_or(u32::MAX);
             // Never closed, so never refused.

@@ -1,72 +1,138 @@
-//! What callers send: JSON, read without copying what needs no copy, and bounded.
+//! What each call can say.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
-
-use ratekeeper::policy::Scalar;
 use ratekeeper::{CHARGES_MAX, SUBJECT_BYTES_MAX};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
+use super::members::{Members, Placed, members, parts};
 use super::object::only_objects;
+use super::problem::Problem;
+use super::value::{CLAIMS_MAX, Claim, Few, HEADERS_MAX, Lines, Pairs, Query, Text};
 
 /// Checks that one batch may have.
 pub const BATCH_MAX: usize = 1_000;
 /// The longest key of a charge, in bytes: one less than a subject, for what tells it
 /// from the subjects of policies.
 pub const KEY_BYTES_MAX: usize = SUBJECT_BYTES_MAX - 1;
-/// Headers that a request may be told with.
-pub const HEADERS_MAX: usize = 128;
-/// Query parameters that a request may be told with.
-pub const PARAMETERS_MAX: usize = 128;
-/// Claims that a caller may be told with.
-pub const CLAIMS_MAX: usize = 64;
 
-/// Everything that a call can say. Which of it belongs to which call is decided
-/// where the call is answered. What may be left out may also be `null`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields, default)]
-pub(super) struct Call<'a> {
-    // Charges without a policy.
-    #[serde(borrow)]
-    pub(super) charges: Option<Few<ChargeCall<'a>, CHARGES_MAX>>,
-    #[serde(borrow)]
-    pub(super) on_outage: Option<Text<'a>>,
+members! {
+    /// Charges without a policy.
+    RawCharges<'a> {
+        charges: Few<ChargeCall<'a>, CHARGES_MAX>,
+        on_outage: Text<'a>,
+    }
 
-    // A request for a policy.
-    #[serde(borrow)]
-    pub(super) service: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) method: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) path: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) route: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) query: Option<Query<'a>>,
-    #[serde(borrow)]
-    pub(super) headers: Option<Pairs<Lines<'a>, HEADERS_MAX>>,
-    #[serde(borrow)]
-    pub(super) client: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) identity: Option<Pairs<Claim<'a>, CLAIMS_MAX>>,
-    #[serde(borrow)]
-    pub(super) body: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) key: Option<Text<'a>>,
-    pub(super) cost: Option<u64>,
+    /// A request that a policy decides on.
+    PolicyRequest<'a> {
+        service: Text<'a>,
+        method: Text<'a>,
+        path: Text<'a>,
+        route: Text<'a>,
+        query: Query<'a>,
+        headers: Pairs<Lines<'a>, HEADERS_MAX>,
+        client: Text<'a>,
+        identity: Pairs<Claim<'a>, CLAIMS_MAX>,
+        body: &'a RawValue,
+        key: Text<'a>,
+        cost: u64,
+    }
 
-    // What is to be done with it.
-    #[serde(borrow)]
-    pub(super) id: Option<Text<'a>>,
-    pub(super) keep_seconds: Option<u64>,
-    pub(super) hold_seconds: Option<u64>,
-    pub(super) actual: Option<u64>,
-    pub(super) units: Option<u32>,
-    #[serde(borrow)]
-    pub(super) decision: Option<ToldDecision<'a>>,
+    /// An id under which a call is decided once.
+    Once<'a> {
+        id: Text<'a>,
+        keep_seconds: u64,
+    }
+
+    /// A reservation.
+    Hold<'a> {
+        id: Text<'a>,
+        hold_seconds: u64,
+    }
+
+    /// What is given back.
+    GivenBack<'a> {
+        decision: ToldDecision<'a>,
+        units: u32,
+    }
+
+    /// `/v1/settle`.
+    SettleCall<'a> {
+        id: Text<'a>,
+        actual: u64,
+    }
+
+    /// `/v1/cancel`.
+    CancelCall<'a> {
+        id: Text<'a>,
+    }
+
+    /// `/v1/limit/batch`.
+    LimitBatchCall<'a> {
+        checks: Few<Placed<LimitCall<'a>>, BATCH_MAX>,
+    }
+
+    /// `/v1/check/batch`.
+    CheckBatchCall<'a> {
+        checks: Few<Placed<CheckCall<'a>>, BATCH_MAX>,
+    }
+}
+
+parts! {
+    /// `/v1/limit`.
+    LimitCall<'a> {
+        raw: RawCharges<'a>,
+        once: Once<'a>,
+    }
+
+    /// `/v1/check`.
+    CheckCall<'a> {
+        request: PolicyRequest<'a>,
+        once: Once<'a>,
+    }
+
+    /// `/v1/peek`, `/v1/explain` and `/v1/reset`: charges or a request.
+    TargetCall<'a> {
+        raw: RawCharges<'a>,
+        request: PolicyRequest<'a>,
+    }
+
+    /// `/v1/reserve`.
+    ReserveCall<'a> {
+        target: TargetCall<'a>,
+        hold: Hold<'a>,
+    }
+
+    /// `/v1/refund`.
+    RefundCall<'a> {
+        target: TargetCall<'a>,
+        given_back: GivenBack<'a>,
+    }
+}
+
+/// The members of all calls but batches: what belongs to another call is told from what belongs to none.
+pub(super) const PARTS: [&[&str]; 6] =
+    [RawCharges::NAMES, PolicyRequest::NAMES, Once::NAMES, Hold::NAMES, GivenBack::NAMES, SettleCall::NAMES];
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'c> {
+    Charges(&'c RawCharges<'c>),
+    Request(&'c PolicyRequest<'c>),
+}
+
+impl TargetCall<'_> {
+    /// Which of the two it is about.
+    pub(super) fn target(&self) -> Result<Target<'_>, Problem> {
+        match (&self.raw.charges, self.request.first(), self.raw.first()) {
+            (Some(_), Some(member), _) => {
+                Err(Problem::got(member, "it beside charges", "charges or a request, not both"))
+            }
+            (Some(_), None, _) => Ok(Target::Charges(&self.raw)),
+            (None, _, Some(member)) => Err(Problem::got(member, "it without charges", "charges beside it")),
+            (None, _, None) => Ok(Target::Request(&self.request)),
+        }
+    }
 }
 
 /// One quota, one key, one cost.
@@ -130,217 +196,37 @@ pub(super) struct ToldLimit<'a> {
     pub(super) receipt: Option<Text<'a>>,
 }
 
-/// Several calls at once.
-#[derive(Debug, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub(super) struct BatchCall<'a> {
-    #[serde(borrow)]
-    pub(super) checks: Few<Call<'a>, BATCH_MAX>,
-}
+only_objects!(ChargeCall, OverridesCall, ToldDecision, ToldLimit);
 
-only_objects!(Call, ChargeCall, OverridesCall, ToldDecision, ToldLimit, BatchCall);
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-/// A text, borrowed unless it had escapes in it.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+    use super::*;
 
-impl Text<'_> {
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// At most `MAX` of something.
-#[derive(Debug, Default)]
-pub(super) struct Few<T, const MAX: usize>(pub(super) Vec<T>);
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = Few<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of at most {MAX}")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut few = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    if few.len() == MAX {
-                        return Err(A::Error::custom(format_args!("a list of more than {MAX}")));
-                    }
-                    few.push(item);
-                }
-                Ok(Few(few))
-            }
-        }
-        deserializer.deserialize_seq(Items(PhantomData))
-    }
-}
-
-/// The members of an object, at most `MAX`, in the order they came in.
-#[derive(Debug)]
-pub(super) struct Pairs<V, const MAX: usize>(pub(super) Vec<(Box<str>, V)>);
-
-impl<V, const MAX: usize> Pairs<V, MAX> {
-    pub(super) fn get(&self, name: &str) -> Option<&V> {
-        self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| value)
-    }
-}
-
-impl<'de, V: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Pairs<V, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<V, const MAX: usize>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>, const MAX: usize> Visitor<'de> for Members<V, MAX> {
-            type Value = Pairs<V, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an object of at most {MAX} members")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-                let mut pairs: Vec<(Box<str>, V)> = Vec::new();
-                while let Some((name, value)) = members.next_entry::<Box<str>, V>()? {
-                    if pairs.len() == MAX {
-                        return Err(A::Error::custom(format_args!("an object of more than {MAX} members")));
-                    }
-                    if pairs.iter().any(|(known, _)| *known == name) {
-                        return Err(A::Error::custom("a member that stands twice"));
-                    }
-                    pairs.push((name, value));
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        deserializer.deserialize_map(Members(PhantomData))
-    }
-}
-
-/// The query of a request: as it was sent, or its parameters decoded.
-#[derive(Debug)]
-pub(super) enum Query<'a> {
-    Sent(Cow<'a, str>),
-    Decoded(Pairs<Text<'a>, PARAMETERS_MAX>),
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Query<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Query<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a query string, or an object of parameters")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Query::Sent(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Query::Sent(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
-                let members = serde::de::value::MapAccessDeserializer::new(members);
-                Pairs::deserialize(members).map(Query::Decoded)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// The lines of a header: one, or a list of several.
-#[derive(Debug)]
-pub(super) enum Lines<'a> {
-    One(Cow<'a, str>),
-    Several(Few<Text<'a>, HEADERS_MAX>),
-}
-
-impl Lines<'_> {
-    pub(super) fn nth(&self, index: usize) -> Option<&str> {
-        match self {
-            Lines::One(line) => (index == 0).then_some(line),
-            Lines::Several(lines) => lines.0.get(index).map(Text::as_str),
+    #[track_caller]
+    fn is_told<'a, T: Members<'a>>(schema: &str) {
+        let document: serde_json::Value = serde_json::from_str(crate::serve::openapi::text()).unwrap();
+        let told = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
+        let names: BTreeSet<&str> = T::names().into_iter().collect();
+        assert_eq!(names, told.keys().map(String::as_str).collect(), "{schema}");
+        for (index, name) in T::names().into_iter().enumerate() {
+            assert_eq!(T::position(name), Some(index), "{schema}.{name}");
+            let is_of_batch = name == "checks";
+            assert!(is_of_batch || PARTS.concat().contains(&name), "{schema}.{name} belongs to no part");
         }
     }
 
-    pub(super) fn nth_from_end(&self, back: usize) -> Option<&str> {
-        let count = match self {
-            Lines::One(_) => 1,
-            Lines::Several(lines) => lines.0.len(),
-        };
-        self.nth(count.checked_sub(back + 1)?)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Lines<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Lines<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the value of a header, or a list of them")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Lines::One(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Lines::One(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, lines: A) -> Result<Self::Value, A::Error> {
-                let lines = serde::de::value::SeqAccessDeserializer::new(lines);
-                Few::deserialize(lines).map(Lines::Several)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// What is known of a caller.
-#[derive(Debug)]
-pub(super) struct Claim<'a>(pub(super) Scalar<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Claim<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Single;
-        impl<'de> Visitor<'de> for Single {
-            type Value = Claim<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number, true or false")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Claim(Scalar::Text(Cow::Borrowed(text))))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Claim(Scalar::Text(Cow::Owned(text.to_owned()))))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_bool<E>(self, truth: bool) -> Result<Self::Value, E> {
-                Ok(Claim(truth.into()))
-            }
-        }
-        deserializer.deserialize_any(Single)
+    #[test]
+    fn the_document_has_the_members_that_are_read_and_no_others() {
+        is_told::<LimitCall<'_>>("LimitCall");
+        is_told::<CheckCall<'_>>("CheckCall");
+        is_told::<TargetCall<'_>>("Call");
+        is_told::<ReserveCall<'_>>("ReserveCall");
+        is_told::<RefundCall<'_>>("RefundCall");
+        is_told::<SettleCall<'_>>("SettleCall");
+        is_told::<CancelCall<'_>>("CancelCall");
+        is_told::<LimitBatchCall<'_>>("LimitBatchCall");
+        is_told::<CheckBatchCall<'_>>("CheckBatchCall");
     }
 }

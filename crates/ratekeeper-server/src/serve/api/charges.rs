@@ -13,10 +13,11 @@ use ratekeeper::{
 };
 use smallvec::SmallVec;
 
-use super::call::{Call, ChargeCall, Few, KEY_BYTES_MAX, OverridesCall, Text, ToldDecision};
+use super::call::{ChargeCall, KEY_BYTES_MAX, OverridesCall, RawCharges, ToldDecision};
 use super::names::{Named, Names};
 use super::problem::Problem;
 use super::refund::{charged, told_limit};
+use super::value::{Few, Text};
 
 /// What stands behind all keys: nothing that ends a number.
 const BEHIND_KEYS: char = '.';
@@ -51,7 +52,7 @@ struct Prepared<'c> {
 }
 
 impl<'c> Asked<'c> {
-    pub(super) fn new(call: &'c Call<'c>, names: &Names) -> Result<Self, Problem> {
+    pub(super) fn new(call: &'c RawCharges<'c>, names: &Names) -> Result<Self, Problem> {
         let Some(Few(calls)) = &call.charges else { return Err(Problem::missing("charges")) };
         if calls.is_empty() {
             return Err(Problem::wrong("charges", "at least one charge"));

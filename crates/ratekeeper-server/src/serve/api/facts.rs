@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use ratekeeper::policy::{Body, Facts, Scalar, parameter_of};
 use serde_json::Value as Json;
 
-use super::call::{Call, Query, Text};
+use super::call::PolicyRequest;
 use super::problem::Problem;
+use super::value::{Query, Text};
 
 /// The facts in a call. The body is parsed when it turns out that a rule looks into it.
 #[derive(Debug)]
 pub(super) struct CallFacts<'c> {
-    call: &'c Call<'c>,
+    call: &'c PolicyRequest<'c>,
     path: Option<&'c str>,
     query: Option<&'c str>,
     peer: Option<IpAddr>,
@@ -20,7 +21,7 @@ pub(super) struct CallFacts<'c> {
 }
 
 impl<'c> CallFacts<'c> {
-    pub(super) fn new(call: &'c Call<'c>) -> Result<Self, Problem> {
+    pub(super) fn new(call: &'c PolicyRequest<'c>) -> Result<Self, Problem> {
         let peer = call.client.as_ref().map(|client| {
             client.as_str().parse().map_err(|_| Problem::wrong("client", "an IPv4 or IPv6 address"))
         });

@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use ratekeeper::{Decision, Origin, Outcome, Reservation, StoreError};
 
-use super::call::{Call, ToldDecision};
+use super::call::{LimitCall, RawCharges, ToldDecision};
 use super::charges::{Asked, OnOutage};
-use super::member::{Member, REQUEST};
 use super::problem::Problem;
-use super::{Api, input, keep};
+use super::{Api, input};
 
 impl Api {
     /// Judges charges and charges them, or says (`None`) that it takes a wait for the store.
-    pub(super) fn limit_at_once(&self, call: &Call<'_>) -> Result<Option<Decision>, Problem> {
-        call.refuse(&[Member::HoldSeconds, Member::Actual, Member::Units, Member::Decision])?;
-        if call.id.is_some() {
+    pub(super) fn limit_at_once(&self, call: &LimitCall<'_>) -> Result<Option<Decision>, Problem> {
+        if call.once.said()?.is_some() {
             return Ok(None);
         }
-        call.refuse(&[Member::KeepSeconds])?;
-        let asked = self.asked(call)?;
+        let asked = self.asked(&call.raw)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         let mut decision = Decision::default();
@@ -32,7 +29,7 @@ impl Api {
     }
 
     /// The same, with the wait. Nothing here waits on a store that needs no I/O.
-    pub(super) async fn limit_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+    pub(super) async fn limit_call(&self, call: &LimitCall<'_>) -> Result<Decision, Problem> {
         match self.limit_at_once(call)? {
             Some(decision) => Ok(decision),
             None => self.limit_waiting(call).await,
@@ -40,12 +37,10 @@ impl Api {
     }
 
     /// The rest of a call that could not be answered at once.
-    pub(super) async fn limit_waiting(&self, call: &Call<'_>) -> Result<Decision, Problem> {
-        let once = match &call.id {
-            Some(id) => Some(Reservation::once(id.as_str(), keep(call)?).map_err(input)?),
-            None => None,
-        };
-        let asked = self.asked(call)?;
+    pub(super) async fn limit_waiting(&self, call: &LimitCall<'_>) -> Result<Decision, Problem> {
+        let once = call.once.said()?.map(|(id, keep)| Reservation::once(id, keep).map_err(input));
+        let once = once.transpose()?;
+        let asked = self.asked(&call.raw)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         let answer = match &once {
@@ -60,8 +55,8 @@ impl Api {
         Ok(decision)
     }
 
-    pub(super) async fn peek_charges(&self, call: &Call<'_>) -> Result<Decision, Problem> {
-        let asked = self.asked(call)?;
+    pub(super) async fn peek_charges(&self, raw: &RawCharges<'_>) -> Result<Decision, Problem> {
+        let asked = self.asked(raw)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         let told = self.store.check(&check.peek()).await;
@@ -71,12 +66,12 @@ impl Api {
 
     pub(super) async fn reserve_charges(
         &self,
-        call: &Call<'_>,
+        raw: &RawCharges<'_>,
         id: &str,
         hold: Duration,
     ) -> Result<Decision, Problem> {
         let reservation = Reservation::hold(id, hold).map_err(input)?;
-        let asked = self.asked(call)?;
+        let asked = self.asked(raw)?;
         asked.estimated()?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
@@ -91,11 +86,11 @@ impl Api {
     /// Gives back what was charged; says whether there was anything.
     pub(super) async fn refund_charges(
         &self,
-        call: &Call<'_>,
+        raw: &RawCharges<'_>,
         told: &ToldDecision<'_>,
         units: u32,
     ) -> Result<bool, Problem> {
-        let asked = self.asked(call)?;
+        let asked = self.asked(raw)?;
         let charges = asked.charges()?;
         let check = charges.check().map_err(input)?;
         told.check_limits()?;
@@ -107,8 +102,8 @@ impl Api {
         Ok(true)
     }
 
-    pub(super) async fn reset_charges(&self, call: &Call<'_>) -> Result<usize, Problem> {
-        let asked = self.asked(call)?;
+    pub(super) async fn reset_charges(&self, raw: &RawCharges<'_>) -> Result<usize, Problem> {
+        let asked = self.asked(raw)?;
         asked.charges()?;
         let mut forgotten = 0;
         for (key, algorithm) in asked.counters()? {
@@ -117,9 +112,8 @@ impl Api {
         Ok(forgotten)
     }
 
-    fn asked<'c>(&self, call: &'c Call<'c>) -> Result<Asked<'c>, Problem> {
-        call.refuse(&REQUEST)?;
-        Asked::new(call, self.names())
+    fn asked<'c>(&self, raw: &'c RawCharges<'c>) -> Result<Asked<'c>, Problem> {
+        Asked::new(raw, self.names())
     }
 
     /// What charges say to a store that could not answer, counted.

@@ -6,41 +6,65 @@ use std::time::Duration;
 use ratekeeper::policy::{Ask, Matched, ServiceLimiter};
 use ratekeeper::{Decision, LIMIT_MAX, Name, Quota};
 
-use super::call::{Call, Few, Text, ToldDecision};
+use super::call::{CheckCall, PolicyRequest, ToldDecision};
 use super::charges::cost_out_of_range;
 use super::facts::CallFacts;
-use super::member::Member;
 use super::problem::Problem;
 use super::refund::charged;
-use super::{Api, input, keep};
+use super::value::{Few, Text};
+use super::{Api, input};
+
+/// What became of a request at once.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
+pub(super) enum Checked {
+    Done(Decision),
+    /// The rules that apply, and the id under which they are to decide once.
+    Waits(Matched, Option<(String, Duration)>),
+}
 
 impl Api {
-    /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
-    pub(super) async fn check_call(&self, call: &Call<'_>) -> Result<Decision, Problem> {
-        call.refuse(&[Member::HoldSeconds, Member::Actual, Member::Units, Member::Decision])?;
-        if call.id.is_none() {
-            call.refuse(&[Member::KeepSeconds])?;
-        }
-        let matched = self.matched(call)?;
+    /// Judges a request and charges it, or has what is left to do when the store has to be waited for.
+    pub(super) fn check_at_once(&self, call: &CheckCall<'_>) -> Result<Checked, Problem> {
+        let once = call.once.said()?.map(|(id, keep)| (id.to_owned(), keep));
+        let matched = self.matched(&call.request)?;
         let mut decision = Decision::default();
-        match &call.id {
-            Some(id) => decision = matched.check_once(id.as_str(), keep(call)?).await.map_err(input)?,
-            None => match matched.try_check(&mut decision) {
-                Some(answer) => answer.map_err(input)?,
-                None => decision = matched.check().await.map_err(input)?,
-            },
-        }
+        let answer = if once.is_some() { None } else { matched.try_check(&mut decision) };
+        let Some(answer) = answer else { return Ok(Checked::Waits(matched, once)) };
+        answer.map_err(input)?;
         self.note(&matched, &decision);
+        Ok(Checked::Done(decision))
+    }
+
+    /// The same, with the wait. Nothing here waits on a store that needs no I/O.
+    pub(super) async fn check_call(&self, call: &CheckCall<'_>) -> Result<Decision, Problem> {
+        match self.check_at_once(call)? {
+            Checked::Done(decision) => Ok(decision),
+            Checked::Waits(matched, once) => self.check_waiting(&matched, once).await,
+        }
+    }
+
+    /// The rest of a call that could not be answered at once.
+    pub(super) async fn check_waiting(
+        &self,
+        matched: &Matched,
+        once: Option<(String, Duration)>,
+    ) -> Result<Decision, Problem> {
+        let decision = match once {
+            Some((id, keep)) => matched.check_once(&id, keep).await,
+            None => matched.check().await,
+        };
+        let decision = decision.map_err(input)?;
+        self.note(matched, &decision);
         Ok(decision)
     }
 
-    pub(super) async fn peek_request(&self, call: &Call<'_>) -> Result<Decision, Problem> {
+    pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decision, Problem> {
         self.matched(call)?.peek().await.map_err(input)
     }
 
     pub(super) async fn reserve_request(
         &self,
-        call: &Call<'_>,
+        call: &PolicyRequest<'_>,
         id: &str,
         hold: Duration,
     ) -> Result<Decision, Problem> {
@@ -53,7 +77,7 @@ impl Api {
     /// Gives back what was charged; says whether there was anything.
     pub(super) async fn refund_request(
         &self,
-        call: &Call<'_>,
+        call: &PolicyRequest<'_>,
         told: &ToldDecision<'_>,
         units: u32,
     ) -> Result<bool, Problem> {
@@ -81,21 +105,20 @@ impl Api {
         Ok(given_back.into_inner())
     }
 
-    pub(super) async fn reset_request(&self, call: &Call<'_>) -> Result<usize, Problem> {
+    pub(super) async fn reset_request(&self, call: &PolicyRequest<'_>) -> Result<usize, Problem> {
         self.matched(call)?.reset().await.map_err(Problem::store)
     }
 
     /// The rules that apply to what a call tells about. The call itself is not needed
     /// any more then, so that nothing of it is kept while a store is asked.
-    fn matched(&self, call: &Call<'_>) -> Result<Matched, Problem> {
+    fn matched(&self, call: &PolicyRequest<'_>) -> Result<Matched, Problem> {
         let (service, facts) = self.facts(call)?;
         Ok(service.matched(&ask(call, &facts)))
     }
 
     /// The limits that are asked, and what they are told. A service whose policy is gone is
     /// one that is not limited: whoever withdraws a policy must not stop those it was for.
-    fn facts<'c>(&self, call: &'c Call<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
-        call.refuse(&[Member::Charges, Member::OnOutage])?;
+    fn facts<'c>(&self, call: &'c PolicyRequest<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
         // Whether or not a rule asks for it.
         if call.cost.is_some_and(|cost| cost > LIMIT_MAX.into()) {
             return Err(cost_out_of_range());
@@ -130,7 +153,7 @@ impl Api {
     }
 }
 
-fn ask<'c>(call: &'c Call<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
+fn ask<'c>(call: &'c PolicyRequest<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
     let ask = Ask::request(facts).cost(call.cost.unwrap_or(1));
     match &call.key {
         Some(key) => ask.with_key(key.as_str()),

@@ -58,9 +58,9 @@ impl Problem {
         Self { field: Some(field.to_owned()), ..Self::new(422, detail) }
     }
 
-    /// A field that says nothing in this call.
-    pub(super) fn out_of_place(field: &str) -> Self {
-        let detail = format!("{field}: it has no place in this call");
+    /// A field that is wrong: what it was, and what would be right.
+    pub(super) fn got(field: &str, got: &str, expected: impl AsRef<str>) -> Self {
+        let detail = format!("{field}: got {got}; expected {}", expected.as_ref());
         Self { field: Some(field.to_owned()), ..Self::new(422, detail) }
     }
 
@@ -156,19 +156,22 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::api::call::Call;
+    use crate::serve::api::call::{CheckCall, LimitCall, RefundCall};
+    use crate::serve::api::members::{Members, Placed};
+
+    fn detail<'a, T: Members<'a> + std::fmt::Debug>(text: &'a str) -> String {
+        let error = serde_json::from_str::<Placed<T>>(text).unwrap_err();
+        Problem::unread::<Placed<T>>(text.as_bytes(), &error).detail
+    }
 
     #[test]
-    fn callers_are_told_of_no_type_of_ours() {
-        let detail = |text: &str| {
-            let error = serde_json::from_str::<Call<'_>>(text).unwrap_err();
-            Problem::unread::<Call<'_>>(text.as_bytes(), &error).detail
-        };
-        let (number, charge) = (r#"{"cost": "many"}"#, r#"{"charges": [7]}"#);
-        assert!(detail("7").contains("expected an object at line 1"), "{}", detail("7"));
-        assert!(detail(charge).contains("expected an object"), "{}", detail(charge));
-        assert!(detail(number).contains("expected a whole number at line 1"), "{}", detail(number));
-        assert!(detail(r#"{"units": -1}"#).contains("at most 4294967295"));
-        assert!(detail(r#"{"id": 7}"#).contains("expected a string"));
+    fn no_type_of_ours_is_in_a_problem() {
+        let (object, number) = (detail::<LimitCall<'_>>("7"), detail::<CheckCall<'_>>(r#"{"cost": "many"}"#));
+        assert!(object.contains("expected an object at line 1"), "{object}");
+        assert!(number.contains("expected a whole number at line 1"), "{number}");
+        let charge = detail::<LimitCall<'_>>(r#"{"charges": [7]}"#);
+        assert!(charge.contains("expected an object"), "{charge}");
+        assert!(detail::<RefundCall<'_>>(r#"{"units": -1}"#).contains("at most 4294967295"));
+        assert!(detail::<LimitCall<'_>>(r#"{"id": 7}"#).contains("expected a string"));
     }
 }

@@ -2,9 +2,10 @@
 
 use ratekeeper::{LIMIT_MAX, Name, Origin, Quota, Receipt, VerdictParts};
 
-use super::call::{Few, Text, ToldDecision, ToldLimit};
+use super::call::{ToldDecision, ToldLimit};
 use super::charges::cost_out_of_range;
 use super::problem::Problem;
+use super::value::{Few, Text};
 
 /// The latest instant that a receipt can name: stores count no further.
 const RECEIPT_MAX: u64 = 1 << 53;
