@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ratekeeper_core::{Decision, Origin, Verdict};
+use ratekeeper_core::{Decision, Labels, Origin, Verdict};
 
 use crate::field;
 use crate::member::{effective_window, is_blocked, seconds};
@@ -35,6 +35,7 @@ const DETAIL_UNCHECKED: &str = r#"{"detail": "Rate limits could not be checked. 
 pub struct Denial<'a> {
     decision: &'a Decision,
     options: &'a HttpOptions,
+    labels: Labels<'a>,
     /// Nobody counted: the rule denies when its store is away.
     is_outage: bool,
 }
@@ -49,7 +50,14 @@ impl<'a> Denial<'a> {
         // In an outage, a process may count for itself; a quota that denies then is
         // exceeded like any other.
         let counted = decision.verdicts().iter().any(Verdict::is_denied);
-        Some(Self { decision, options, is_outage: decision.origin() == Origin::Outage && !counted })
+        let is_outage = decision.origin() == Origin::Outage && !counted;
+        Some(Self { decision, options, labels: Labels::default(), is_outage })
+    }
+
+    /// The same denial, under the names that a caller gave to its raw charges.
+    #[must_use]
+    pub fn labelled(self, labels: Labels<'a>) -> Self {
+        Self { labels, ..self }
     }
 
     /// 429, or 503 if limits could not be checked and the rule denies then.
@@ -134,9 +142,9 @@ impl<'a> Denial<'a> {
         self.write_detail(&mut text, Text::escaped);
         text.push(r#"","violated-policies":["#);
         for (index, verdict) in self.violated().enumerate() {
-            let label = verdict.name().label();
+            let label = self.labels.of(verdict);
             // One policy may deny several keys at once.
-            if self.violated().take(index).any(|other| other.name().label() == label) {
+            if self.violated().take(index).any(|other| self.labels.of(other) == label) {
                 continue;
             }
             text.push(if index > 0 { "," } else { "" });
@@ -158,7 +166,7 @@ impl<'a> Denial<'a> {
             text.push("There is no room for this request at present");
             return self.write_when(text, "; the same request passes in ");
         };
-        let label = verdict.name().label();
+        let label = self.labels.of(verdict);
         if verdict.retry_after().is_never() && !is_blocked(verdict) {
             text.push("This request asks for more than the policy '");
             name(text, label);

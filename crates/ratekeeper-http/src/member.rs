@@ -36,6 +36,8 @@ pub(crate) fn effective_window(verdict: &Verdict) -> Option<u64> {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     name: Name,
+    /// The caller's own name for it, if it was a raw charge.
+    label: Option<Box<str>>,
     quota: Quota,
     partition: Option<Box<[u8]>>,
     wait: Wait,
@@ -48,9 +50,15 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(verdict: &Verdict, at: Timestamp, partition: Option<Box<[u8]>>) -> Self {
+    pub(crate) fn new(
+        verdict: &Verdict,
+        label: Option<Box<str>>,
+        at: Timestamp,
+        partition: Option<Box<[u8]>>,
+    ) -> Self {
         Self {
             name: verdict.name(),
+            label,
             quota: *verdict.quota(),
             partition,
             wait: verdict.retry_after(),
@@ -63,7 +71,12 @@ impl Member {
     }
 
     pub(crate) fn is_same_policy(&self, other: &Self) -> bool {
-        self.name == other.name && self.quota == other.quota && self.partition == other.partition
+        let same_name = self.name == other.name && self.label == other.label;
+        same_name && self.quota == other.quota && self.partition == other.partition
+    }
+
+    fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or_else(|| self.name.label())
     }
 
     /// Whether `other`, the same policy and found later, is to be told instead: unless it is
@@ -77,7 +90,7 @@ impl Member {
 
     /// Writes `"api";q=100;w=60`.
     pub(crate) fn write_policy(&self, text: &mut Text) {
-        text.quoted(self.name.label());
+        text.quoted(self.label());
         text.parameter(";q=", self.limit());
         match self.quota.algorithm() {
             // Its window is a lease: how long one may be under way, not in how
@@ -103,7 +116,7 @@ impl Member {
             Draft::V11 => (";r=", ";t="),
             Draft::Next => (";a=", ";w="),
         };
-        text.quoted(self.name.label());
+        text.quoted(self.label());
         text.parameter(available, self.remaining());
         if let Some(after) = self.after() {
             text.parameter(window, after);

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ratekeeper_core::{CHARGES_MAX, Decision, Verdict};
+use ratekeeper_core::{CHARGES_MAX, Decision, Labels, Verdict};
 use smallvec::SmallVec;
 
 use crate::field;
@@ -54,6 +54,14 @@ impl Tally {
         tally
     }
 
+    /// Of a single decision on raw charges, under the names that their caller gave them.
+    #[must_use]
+    pub fn labelled(decision: &Decision, labels: Labels<'_>) -> Self {
+        let mut tally = Self::new();
+        tally.add_all(decision, labels, |_| None);
+        tally
+    }
+
     /// Adds what a decision says of each policy.
     pub fn add(&mut self, decision: &Decision) {
         self.add_partitioned(decision, |_| None);
@@ -65,11 +73,22 @@ impl Tally {
     pub fn add_partitioned(
         &mut self,
         decision: &Decision,
+        partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
+    ) {
+        self.add_all(decision, Labels::default(), partition_of);
+    }
+
+    #[inline]
+    fn add_all(
+        &mut self,
+        decision: &Decision,
+        labels: Labels<'_>,
         mut partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
     ) {
         for verdict in decision.verdicts() {
             let partition = partition_of(verdict).filter(|key| key.len() <= PARTITION_BYTES_MAX);
-            let member = Member::new(verdict, decision.at(), partition);
+            let label = labels.0.get(verdict.index()).map(|label| Box::from(*label));
+            let member = Member::new(verdict, label, decision.at(), partition);
             match self.members.iter().position(|known| known.is_same_policy(&member)) {
                 Some(at) if self.members[at].yields_to(&member) => self.members[at] = member,
                 None if self.members.len() < MEMBERS_MAX => self.members.push(member),
