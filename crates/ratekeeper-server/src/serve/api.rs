@@ -17,12 +17,13 @@ mod told;
 mod value;
 
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper::{
-    Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, RETENTION_MAX, Reservation, Settled, Store,
+    Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, Labels, RETENTION_MAX, Reservation, Settled,
 };
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde_json::json;
@@ -35,8 +36,7 @@ use self::call::{
 };
 use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
-pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX};
-use self::policy::Checked;
+pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::Told;
 use self::value::Text;
@@ -56,7 +56,6 @@ const ANSWER_BYTES: usize = 512;
 /// The engine as callers of the API see it.
 pub struct Api {
     limiter: PolicyLimiter,
-    store: Arc<dyn Store>,
     names: Names,
     options: HttpOptions,
     pub(crate) metrics: Metrics,
@@ -98,21 +97,18 @@ impl From<Problem> for Answer {
 }
 
 impl Api {
-    /// The API of a limiter, whose store also counts what is asked without a policy.
-    ///
-    /// # Errors
-    /// If the process has used up its names.
-    pub fn new(limiter: PolicyLimiter, store: Arc<dyn Store>) -> Result<Self, InvalidInput> {
-        Ok(Self {
+    /// The API of a limiter, whose engine also decides on what is asked without a policy.
+    #[must_use]
+    pub fn new(limiter: PolicyLimiter) -> Self {
+        Self {
             limiter,
-            store,
-            names: Names::new()?,
+            names: Names::default(),
             options: HttpOptions::default(),
             metrics: Metrics::default(),
             hot: HotKeys::default(),
             store_watch: StoreWatch::default(),
             batches: BatchRoom::default(),
-        })
+        }
     }
 
     /// The policies and the store that decide.
@@ -131,11 +127,9 @@ impl Api {
     }
 
     pub(in crate::serve) fn start_check<'a>(&'a self, body: &[u8]) -> Answering<'a> {
-        let checked = read::<CheckCall<'_>>(body).and_then(|call| self.check_at_once(&call));
-        match checked {
-            Ok(Checked::Done(decision)) => Answering::Now(self.told(&decision)),
-            Ok(Checked::Waits(matched, once)) => Answering::later(async move {
-                answered(self.check_waiting(&matched, once).await.map(|decision| self.told(&decision)))
+        match read::<CheckCall<'_>>(body).and_then(|call| self.asked(&call)) {
+            Ok(demand) => self.answering(async move {
+                self.check_demand(&demand).await.map(|decision| self.told(&decision, Labels::default()))
             }),
             Err(problem) => Answering::Now(problem.into()),
         }
@@ -147,16 +141,28 @@ impl Api {
     }
 
     pub(in crate::serve) fn start_limit<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
-        let call: LimitCall<'_> = match read(body) {
-            Ok(call) => call,
-            Err(problem) => return Answering::Now(problem.into()),
-        };
-        match self.limit_at_once(&call) {
-            Ok(Some(decision)) => Answering::Now(self.told(&decision)),
-            Ok(None) => Answering::later(async move {
-                answered(self.limit_waiting(&call).await.map(|decision| self.told(&decision)))
+        match read::<LimitCall<'_>>(body) {
+            Ok(call) => self.answering(async move {
+                let decision = self.limit_call(&call).await?;
+                Ok(self.told(&decision, Labels(&call.raw.labels())))
             }),
             Err(problem) => Answering::Now(problem.into()),
+        }
+    }
+
+    /// At once, if the store needs no I/O.
+    fn answering<'a>(
+        &self,
+        answer: impl Future<Output = Result<Answer, Problem>> + Send + 'a,
+    ) -> Answering<'a> {
+        let answer = async move { answered(answer.await) };
+        match self.limiter.store().needs_io() {
+            true => Answering::later(answer),
+            // A store that needs no I/O lets nothing wait.
+            false => Answering::Now(pin!(answer).now_or_never().unwrap_or_else(|| {
+                Problem::new(503, "the store did not answer at once, although it says that it needs no I/O")
+                    .into()
+            })),
         }
     }
 
@@ -172,12 +178,13 @@ impl Api {
 
     async fn peeked(&self, body: &[u8], explained: bool) -> Result<Answer, Problem> {
         let call: TargetCall<'_> = read(body)?;
-        let decision = match call.target()? {
-            Target::Charges(raw) => self.peek_charges(raw).await?,
-            Target::Request(request) => self.peek_request(request).await?,
+        let (decision, names) = match call.target()? {
+            Target::Charges(raw) => (self.peek_charges(raw).await?, raw.labels()),
+            Target::Request(request) => (self.peek_request(request).await?, SmallVec::new()),
         };
-        let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision) }));
-        answer.fields = Tally::of(&decision).fields(&self.options).collect();
+        let labels = Labels(&names);
+        let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision, labels) }));
+        answer.fields = Tally::labelled(&decision, labels).fields(&self.options).collect();
         Ok(answer)
     }
 
@@ -205,11 +212,11 @@ impl Api {
             let call: ReserveCall<'_> = read(body)?;
             let id = required("id", call.hold.id.as_ref())?.as_str();
             let hold = within_retention("hold_seconds", call.hold.hold_seconds, HOLD_DEFAULT)?;
-            let decision = match call.target.target()? {
-                Target::Charges(raw) => self.reserve_charges(raw, id, hold).await?,
-                Target::Request(request) => self.reserve_request(request, id, hold).await?,
+            let (decision, names) = match call.target.target()? {
+                Target::Charges(raw) => (self.reserve_charges(raw, id, hold).await?, raw.labels()),
+                Target::Request(request) => (self.reserve_request(request, id, hold).await?, SmallVec::new()),
             };
-            Ok(self.told(&decision))
+            Ok(self.told(&decision, Labels(&names)))
         };
         answered(reserved.await)
     }
@@ -273,18 +280,19 @@ impl Api {
     }
 
     /// A decision as an answer: 200, 429 or 503, with the fields that tell of limits.
-    fn told(&self, decision: &Decision) -> Answer {
-        let tally = Tally::of(decision);
+    fn told(&self, decision: &Decision, labels: Labels<'_>) -> Answer {
+        let tally = Tally::labelled(decision, labels);
         let Some(denial) = Denial::of(decision, &self.options) else {
             let fields = tally.fields(&self.options).collect();
-            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decision))) };
+            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decision, labels))) };
         };
+        let denial = denial.labelled(labels);
         // A problem document may have members of its own: the decision is among them.
         let problem = denial.body();
         let mut body = Vec::with_capacity(2 * ANSWER_BYTES);
         body.extend_from_slice(problem.strip_suffix('}').unwrap_or(&problem).as_bytes());
         let members = body.len();
-        Told::new(decision).write(&mut body);
+        Told::new(decision, labels).write(&mut body);
         if let Some(brace) = body.get_mut(members) {
             *brace = b',';
         }

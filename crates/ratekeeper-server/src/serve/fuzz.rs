@@ -40,7 +40,7 @@ fn api() -> &'static Api {
         let policies = Policies::builder().mode(None).build().expect("nothing is asked of the environment");
         let spec = PolicySpec::read("fuzzed", Format::Toml, POLICY.as_bytes());
         policies.install("fuzzed", spec, None).expect("a good policy");
-        Api::new(PolicyLimiter::on(Arc::clone(&store), policies), store).expect("names are left")
+        Api::new(PolicyLimiter::on(store, policies))
     })
 }
 

@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratekeeper::Name;
 use serde::Serialize;
 
 /// Keys that are remembered.
@@ -21,12 +20,12 @@ pub(crate) struct HotKeys(Mutex<Sketch>);
 #[derive(Debug, Default)]
 struct Sketch {
     places: Vec<Place>,
-    by_key: HashMap<(Name, Box<str>), usize>,
+    by_key: HashMap<(Box<str>, Box<str>), usize>,
 }
 
 #[derive(Debug)]
 struct Place {
-    key: (Name, Box<str>),
+    key: (Box<str>, Box<str>),
     count: u64,
     error: u64,
 }
@@ -35,7 +34,7 @@ struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct HotKey {
     /// Whose rule or name it was denied by, with its service.
-    pub(crate) rule: &'static str,
+    pub(crate) rule: String,
     pub(crate) key: String,
     /// Denials, ...
     pub(crate) denied: u64,
@@ -46,8 +45,8 @@ pub(crate) struct HotKey {
 impl HotKeys {
     /// Counts a denial.
     #[cold]
-    pub(crate) fn denied(&self, rule: Name, key: &str) {
-        self.lock().count((rule, key.into()));
+    pub(crate) fn denied(&self, rule: &str, key: &str) {
+        self.lock().count((rule.into(), key.into()));
     }
 
     /// The list, the most limited first.
@@ -57,7 +56,7 @@ impl HotKeys {
             .places
             .iter()
             .map(|place| HotKey {
-                rule: place.key.0.as_str(),
+                rule: place.key.0.to_string(),
                 key: place.key.1.to_string(),
                 denied: place.count,
                 at_most_too_many: place.error,
@@ -74,7 +73,7 @@ impl HotKeys {
 }
 
 impl Sketch {
-    fn count(&mut self, key: (Name, Box<str>)) {
+    fn count(&mut self, key: (Box<str>, Box<str>)) {
         if let Some(place) = self.by_key.get(&key) {
             self.places[*place].count += 1;
             return;
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn who_is_denied_most_is_found_among_any_number_of_others() {
-        let (hot, rule) = (HotKeys::default(), Name::new("hot").unwrap());
+        let (hot, rule) = (HotKeys::default(), "hot");
         for round in 0..100_u32 {
             for _ in 0..300 {
                 hot.denied(rule, "eve");

@@ -12,8 +12,7 @@ mod series;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratekeeper::policy::MatchedRule;
-use ratekeeper::{Decision, Outcome, Verdict};
+use ratekeeper::{Decision, DemandRule, Verdict};
 
 pub(crate) use self::families::families;
 pub use self::families::{Family, Kind, Sample, Value};
@@ -38,8 +37,6 @@ pub(crate) struct Metrics {
     endpoints: [OfEndpoint; Endpoint::COUNT],
     batches: Histogram<{ BATCH_BUCKETS.len() }>,
     rules: RuleSeries,
-    outages_allowed: AtomicU64,
-    outages_denied: AtomicU64,
     connections: AtomicU64,
     connections_refused: AtomicU64,
     /// 0 if there is none.
@@ -79,17 +76,8 @@ impl Metrics {
 
     /// Notes what a rule had to do with a decision.
     #[inline]
-    pub(crate) fn decided(&self, rule: &MatchedRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
+    pub(crate) fn decided(&self, rule: &DemandRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
         self.rules.note(rule, decision, verdict);
-    }
-
-    /// Notes charges that were decided without a store.
-    pub(crate) fn outage(&self, outcome: Outcome) {
-        let counter = match outcome {
-            Outcome::Allow => &self.outages_allowed,
-            Outcome::Deny => &self.outages_denied,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes a connection for as long as what it returns is kept.

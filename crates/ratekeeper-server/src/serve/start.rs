@@ -47,7 +47,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let sources = Arc::new(Sources::open(&config).await?);
     let store = Opened::new(&config.store, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
-    let api = Arc::new(Api::new(limiter, store.store).context("the names of the API")?);
+    let api = Arc::new(Api::new(limiter));
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);

@@ -37,7 +37,10 @@ async fn every_verb_takes_a_cost_and_an_id() {
     let peeked = once("a").peek().await.unwrap();
     assert_eq!((left(&peeked), peeked.origin()), (7, Origin::Repeat), "what a repetition would get");
     let explained = once("a").explain(Labels::default()).await.unwrap();
-    assert!(explained.starts_with("repeated, charged once: allowed: per-user has 7 of 10 left"), "{explained}");
+    assert!(
+        explained.starts_with("repeated, charged once: allowed: per-user has 7 of 10 left"),
+        "{explained}"
+    );
 
     assert_eq!(left(&once("b").until_allowed(KEEP).await.unwrap()), 4);
     assert_eq!(left(&once("b").until_allowed(KEEP).await.unwrap()), 4, "charged once");
@@ -130,7 +133,10 @@ async fn raw_charges_keep_the_names_of_their_caller() {
     assert_eq!(seen, [("calls", 4), ("tokens", 1), ("calls", 8)]);
     demand.check().await.unwrap();
     let denied = demand.check().await.unwrap();
-    assert!(denied.labelled(Labels(&names)).to_string().starts_with("denied by tokens: 0 of 2 left"), "{denied}");
+    assert!(
+        denied.labelled(Labels(&names)).to_string().starts_with("denied by tokens: 0 of 2 left"),
+        "{denied}"
+    );
 
     // In another order, everything goes back to where it came from.
     let turned = [charges[2].clone(), charges[1].clone(), charges[0].clone()];

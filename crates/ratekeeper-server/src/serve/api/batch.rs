@@ -3,11 +3,13 @@
 //! a large batch takes longer and nobody else does.
 
 use futures_util::future::join_all;
-use ratekeeper::Decision;
+use ratekeeper::{Decision, Labels};
 use ratekeeper_http::Denial;
+use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
 use super::call::{BATCH_MAX, CheckBatchCall, CheckCall, LimitBatchCall, LimitCall};
+use super::charges::Labelled;
 use super::members::Placed;
 use super::problem::Problem;
 use super::told::Told;
@@ -53,7 +55,8 @@ impl Api {
         let decided = async {
             let checks = self.checks(read::<CheckBatchCall<'_>>(body)?.checks)?;
             let decide = async |check: &Placed<CheckCall<'_>>| self.check_call(check.call()?).await;
-            Ok(self.batch(&self.in_order(&checks, |_| REQUEST_CHARGES, decide).await))
+            let decided = self.in_order(&checks, |_| REQUEST_CHARGES, decide).await;
+            Ok(self.batch(&decided, |_| SmallVec::new()))
         };
         answered(decided.await)
     }
@@ -63,7 +66,9 @@ impl Api {
         let decided = async {
             let checks = self.checks(read::<LimitBatchCall<'_>>(body)?.checks)?;
             let decide = async |check: &Placed<LimitCall<'_>>| self.limit_call(check.call()?).await;
-            Ok(self.batch(&self.in_order(&checks, charges_of, decide).await))
+            let decided = self.in_order(&checks, charges_of, decide).await;
+            let names = |index: usize| checks[index].call().map(|call| call.raw.labels()).unwrap_or_default();
+            Ok(self.batch(&decided, names))
         };
         answered(decided.await)
     }
@@ -102,7 +107,11 @@ impl Api {
     }
 
     /// All decisions, each with the status it would have had alone.
-    fn batch(&self, results: &[Result<Decision, Problem>]) -> Answer {
+    fn batch<'c>(
+        &self,
+        results: &[Result<Decision, Problem>],
+        names: impl Fn(usize) -> Labelled<'c>,
+    ) -> Answer {
         let mut body = Vec::with_capacity(results.len() * ANSWER_BYTES);
         body.extend_from_slice(br#"{"decisions":["#);
         for (index, result) in results.iter().enumerate() {
@@ -112,7 +121,8 @@ impl Api {
             match result {
                 Ok(decision) => {
                     let status = Denial::of(decision, &self.options).map_or(200, |denial| denial.status());
-                    Told { status: Some(status), ..Told::new(decision) }.write(&mut body);
+                    let names = names(index);
+                    Told { status: Some(status), ..Told::new(decision, Labels(&names)) }.write(&mut body);
                 }
                 Err(problem) => problem.write(&mut body),
             }

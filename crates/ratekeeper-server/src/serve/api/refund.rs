@@ -1,6 +1,6 @@
 //! A decision as it was told, read again for what it charged.
 
-use ratekeeper::{LIMIT_MAX, Name, Origin, Quota, Receipt, VerdictParts};
+use ratekeeper::{Decision, DecisionParts, Demand, LIMIT_MAX, Name, Origin, Receipt, VerdictParts};
 
 use super::call::{ToldDecision, ToldLimit};
 use super::charges::cost_out_of_range;
@@ -10,72 +10,81 @@ use super::value::{Few, Text};
 /// The latest instant that a receipt can name: stores count no further.
 const RECEIPT_MAX: u64 = 1 << 53;
 
-/// Where a limit of a decision stands.
-pub(super) fn told_limit(index: usize) -> String {
-    format!("decision.limits[{index}]")
+/// What a decision charged.
+pub(super) struct Refund {
+    decision: Decision,
+    is_charged: bool,
+}
+
+impl Refund {
+    /// Reads a decision that was told, on limits whose names `is_known` knows. What cannot be is refused, also
+    /// where nothing would be given back.
+    pub(super) fn read(told: &ToldDecision<'_>, is_known: impl Fn(&str) -> bool) -> Result<Self, Problem> {
+        let origin = told.counted_by()?;
+        let Few(limits) = &told.limits;
+        let mut verdicts = Vec::with_capacity(limits.len());
+        for (index, limit) in limits.iter().enumerate() {
+            let verdict =
+                charged(limit).map_err(|problem| problem.within(&format!("decision.limits[{index}]")));
+            verdicts.push(verdict?);
+        }
+        let is_charged = told.allowed != Some(false) && limits.iter().any(ToldLimit::is_charged);
+        if is_charged && !limits.iter().any(|limit| is_known(limit.name.as_str())) {
+            let expected = "what the decision on this request said of its limits";
+            return Err(Problem::wrong("decision.limits", expected));
+        }
+        let decision = DecisionParts { origin, verdicts, ..DecisionParts::default() };
+        Ok(Self { decision: decision.into(), is_charged })
+    }
+
+    /// Gives it back; says whether there was anything. Charges and verdicts are paired by counter.
+    pub(super) async fn give_back(&self, demand: &Demand<'_>, units: u32) -> Result<bool, Problem> {
+        if !self.is_charged || units == 0 || !demand.is_limited() {
+            return Ok(false);
+        }
+        demand.try_refund(&self.decision, units).await.map_err(Problem::store)?;
+        Ok(true)
+    }
 }
 
 impl ToldDecision<'_> {
-    /// Refuses what no decision tells, also where nothing would be given back.
-    pub(super) fn check_limits(&self) -> Result<(), Problem> {
-        for (index, limit) in self.limits.0.iter().enumerate() {
-            charged(limit).map(drop).map_err(|problem| problem.within(&told_limit(index)))?;
+    /// Who counted what it charged.
+    fn counted_by(&self) -> Result<Origin, Problem> {
+        match self.origin.as_ref().map(Text::as_str) {
+            None | Some("store" | "repeat") => Ok(Origin::Store),
+            Some("outage") => Ok(Origin::Outage),
+            Some("unlimited") => Ok(Origin::Unlimited),
+            Some(_) => Err(Problem::wrong("decision.origin", "store, repeat, outage or unlimited")),
         }
-        Ok(())
-    }
-
-    /// Who counted what it charged; `None` if it charged nothing, so that nothing can be
-    /// given back.
-    pub(super) fn counted_by(&self) -> Result<Option<Origin>, Problem> {
-        let Few(limits) = &self.limits;
-        let origin = match self.origin.as_ref().map(Text::as_str) {
-            None | Some("store" | "repeat") => Origin::Store,
-            Some("outage") => Origin::Outage,
-            Some("unlimited") => Origin::Unlimited,
-            Some(_) => {
-                return Err(Problem::wrong("decision.origin", "store, repeat, outage or unlimited"));
-            }
-        };
-        let is_charged = match origin {
-            Origin::Store | Origin::Repeat => limits.is_empty() || limits.iter().any(ToldLimit::is_charged),
-            Origin::Outage | Origin::Unlimited => limits.iter().any(ToldLimit::is_charged),
-        };
-        Ok(Some(origin).filter(|_| self.allowed != Some(false) && is_charged))
     }
 }
 
 impl ToldLimit<'_> {
     /// Only what was charged has a receipt.
-    pub(super) fn is_charged(&self) -> bool {
+    fn is_charged(&self) -> bool {
         self.receipt.is_some() && self.cost > 0
     }
 }
 
-/// What was charged to one quota.
-pub(super) struct Charged {
-    quota: Quota,
-    cost: u32,
-    receipt: Option<Receipt>,
-}
-
-impl Charged {
-    pub(super) fn under(&self, name: Name) -> VerdictParts {
-        VerdictParts { cost: self.cost, receipt: self.receipt, ..VerdictParts::new(name, self.quota) }
-    }
-}
-
-/// What was told of one quota, read again.
-pub(super) fn charged(limit: &ToldLimit<'_>) -> Result<Charged, Problem> {
+/// What was told of one quota, read again. Its name is of no use here: the counter says which it was.
+fn charged(limit: &ToldLimit<'_>) -> Result<VerdictParts, Problem> {
     let quota = limit.quota.as_str().parse().map_err(|error| Problem::wrong_input("quota", &error))?;
     if limit.cost > LIMIT_MAX {
         return Err(cost_out_of_range());
     }
-    let receipt = limit.receipt.as_ref().map(|receipt| {
-        let parsed = receipt.as_str().split_once('.').and_then(|(at, detail)| {
-            let at = at.parse().ok().filter(|at| *at <= RECEIPT_MAX)?;
-            Some(Receipt { at, detail: detail.parse().ok()? })
-        });
-        parsed.ok_or_else(|| Problem::wrong("receipt", "a receipt as a decision has it"))
-    });
-    Ok(Charged { quota, cost: limit.cost, receipt: receipt.transpose()? })
+    let parts = VerdictParts { cost: limit.cost, ..VerdictParts::new(Name::RAW, quota) };
+    let Some(text) = limit.receipt.as_ref().map(Text::as_str) else { return Ok(parts) };
+    let (receipt, counter) =
+        read(text).ok_or_else(|| Problem::wrong("receipt", "a receipt as a decision has it"))?;
+    Ok(VerdictParts { receipt: Some(receipt), counter, ..parts })
+}
+
+/// Reads `at.detail.counter`, the counter in hexadecimal.
+fn read(text: &str) -> Option<(Receipt, u64)> {
+    let mut parts = text.split('.');
+    let at = parts.next()?.parse().ok().filter(|at| *at <= RECEIPT_MAX)?;
+    let detail = parts.next()?.parse().ok()?;
+    let counter = parts.next().filter(|counter| counter.len() == 16)?;
+    let counter = u64::from_str_radix(counter, 16).ok().filter(|_| parts.next().is_none())?;
+    Some((Receipt { at, detail }, counter))
 }

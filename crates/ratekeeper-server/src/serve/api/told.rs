@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ratekeeper::{Decision, Enforcement, Origin, Verdict, Wait};
+use ratekeeper::{Decision, Enforcement, Labels, Origin, Verdict, Wait};
 
 /// A decision, as callers read it. Times are whole microseconds; `null` is never.
 #[derive(Clone, Copy, Debug)]
@@ -12,11 +12,13 @@ pub(super) struct Told<'d> {
     pub(super) status: Option<u16>,
     /// With the sentence that explains it.
     pub(super) explained: bool,
+    /// The names that the caller gave to its charges.
+    pub(super) labels: Labels<'d>,
 }
 
 impl<'d> Told<'d> {
-    pub(super) fn new(decision: &'d Decision) -> Self {
-        Self { decision, status: None, explained: false }
+    pub(super) fn new(decision: &'d Decision, labels: Labels<'d>) -> Self {
+        Self { decision, status: None, explained: false, labels }
     }
 }
 
@@ -41,22 +43,22 @@ impl Told<'_> {
         number(into, br#","proceed_after_us":"#, decision.proceed_after().as_micros() as u64);
         if self.explained {
             into.extend_from_slice(br#","explanation":"#);
-            text(into, &decision.to_string());
+            text(into, &decision.labelled(self.labels).to_string());
         }
         into.extend_from_slice(br#","limits":["#);
         for (index, verdict) in decision.verdicts().iter().enumerate() {
             if index > 0 {
                 into.push(b',');
             }
-            limit(into, verdict);
+            limit(into, verdict, self.labels.of(verdict));
         }
         into.extend_from_slice(b"]}");
     }
 }
 
-fn limit(into: &mut Vec<u8>, verdict: &Verdict) {
+fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str) {
     into.extend_from_slice(br#"{"name":"#);
-    text(into, verdict.name().label());
+    text(into, name);
     // A quota prints as letters, digits and signs that are none of JSON's.
     let _ = write!(into, r#","quota":"{}","level":""#, verdict.quota());
     into.extend_from_slice(verdict.level().as_str().as_bytes());
@@ -72,7 +74,8 @@ fn limit(into: &mut Vec<u8>, verdict: &Verdict) {
     if let Some(receipt) = verdict.receipt() {
         number(into, br#","receipt":""#, receipt.at);
         number(into, b".", receipt.detail.into());
-        into.push(b'"');
+        // Which counter it is of, so that a refund finds it whatever the order.
+        let _ = write!(into, ".{:016x}\"", verdict.counter());
     }
     into.push(b'}');
 }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ratekeeper::policy::{MatchedRule, Policies};
+use ratekeeper::DemandRule;
+use ratekeeper::policy::Policies;
 use ratekeeper::{Decision, Enforcement, Level, Name, Origin, Verdict};
 
 /// Combinations of rule and plan that are told apart; those that come later are
@@ -93,7 +94,7 @@ struct OfRule {
 
 impl RuleSeries {
     #[inline]
-    pub(super) fn note(&self, rule: &MatchedRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
+    pub(super) fn note(&self, rule: &DemandRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
         let Some(of_rule) = self.of_rule(rule.rule) else { return self.others.note(decision, verdict) };
         match (rule.plan, rule.level) {
             (Some(plan), _) => match self.of_plan(&of_rule, plan) {
