@@ -59,7 +59,7 @@ impl Model {
                 let id = counter(charge, charge.quota().algorithm());
                 self.counters.insert(id, case.take_state());
             }
-            penalties.into_iter().for_each(|case| self.penalise(case, &mut decision));
+            penalties.iter().for_each(|case| self.penalise(case, &mut decision));
         }
         decision.set_counters(check.charges().iter().map(|charge| charge.key().digest()));
         decision
@@ -77,10 +77,10 @@ impl Model {
     }
 
     /// Writes what a decision means for a penalty.
-    fn penalise(&mut self, case: PenaltyCase<'_>, decision: &mut Decision) {
+    fn penalise(&mut self, case: &PenaltyCase<'_>, decision: &mut Decision) {
         let strike = case.strike(decision);
-        strike.iter().for_each(|strike| decision.struck(&case, strike));
-        for ((key, quota), change) in case.penalty().counters().zip(case.changes(strike)) {
+        strike.iter().for_each(|strike| decision.struck(case, strike));
+        for ((key, quota), change) in case.penalty().counters().zip(case.changes(strike.as_ref())) {
             let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm());
             match change {
                 CounterChange::Keep => None,

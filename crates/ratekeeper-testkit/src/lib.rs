@@ -4,6 +4,7 @@
 //!   themselves in it;
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
 //! - [`history`]: random histories, run on an engine and on the model at once;
+//! - [`penal`]: rules with penalties;
 //! - [`servers`]: real servers for a test, and one that is silent;
 //! - [`wait`]: how tests wait for what must happen;
 //! - [`allocations`]: an allocator that counts;
@@ -16,6 +17,7 @@ pub mod allocations;
 pub mod cpu;
 pub mod fuzz;
 pub mod history;
+pub mod penal;
 pub mod servers;
 pub mod vectors;
 pub mod wait;

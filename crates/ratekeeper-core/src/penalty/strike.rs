@@ -16,7 +16,9 @@ pub struct PenaltyCase<'c> {
     strikes: State,
     offences: State,
     is_healed: bool,
-    /// Whether no gate has denied the check.
+    /// Whether this gate has denied the check.
+    denies: bool,
+    /// Whether no gate has.
     may_strike: bool,
 }
 
@@ -62,6 +64,7 @@ impl<'c> PenaltyCase<'c> {
             offences: next(Algorithm::TokenBucket),
             penalty,
             is_healed: false,
+            denies: false,
             may_strike: false,
         }
     }
@@ -70,6 +73,12 @@ impl<'c> PenaltyCase<'c> {
     #[must_use]
     pub const fn penalty(&self) -> &'c Penalty<'c> {
         self.penalty
+    }
+
+    /// Whether its gate has denied the check that was judged.
+    #[must_use]
+    pub const fn denies(&self) -> bool {
+        self.denies
     }
 
     /// The newest instant that its counters have seen.
@@ -132,13 +141,14 @@ impl<'c> PenaltyCase<'c> {
     /// What is to be written of its counters, in the order of [`Penalty::counters`], unless
     /// the check is a peek. A gate that the clock stepped behind is healed, as any counter.
     #[must_use]
-    pub fn changes(self, strike: Option<Strike>) -> [CounterChange; 3] {
+    pub fn changes(&self, strike: Option<&Strike>) -> [CounterChange; 3] {
         use CounterChange::{Forget, Keep, Write};
-        let gate = if self.is_healed { Write(self.gate) } else { Keep };
+        let write = |state: &State| Write(state.clone());
+        let gate = if self.is_healed { write(&self.gate) } else { Keep };
         match strike {
             None => [gate, Keep, Keep],
-            Some(Strike::Counted { strikes }) => [gate, Write(strikes), Keep],
-            Some(Strike::Tipped { gate, offences }) => [Write(gate), Forget, Write(offences)],
+            Some(Strike::Counted { strikes }) => [gate, write(strikes), Keep],
+            Some(Strike::Tipped { gate, offences }) => [write(gate), Forget, write(offences)],
             Some(Strike::Repeated) => [gate, Forget, Keep],
         }
     }
@@ -189,7 +199,8 @@ pub fn judge_penal<'c>(
     judge_vetoed(cases, now, peek, veto, decision);
     for case in penalties {
         case.may_strike = veto.is_none();
-        if !case.veto(now).is_none() {
+        case.denies = !case.veto(now).is_none();
+        if case.denies {
             decision.verdicts.push(case.verdict(&case.gate, now));
         }
     }

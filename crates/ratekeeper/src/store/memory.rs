@@ -22,6 +22,7 @@ mod fullness;
 mod lock;
 mod locked;
 mod overrides;
+mod penal;
 mod shard;
 mod slot;
 
@@ -215,6 +216,7 @@ impl MemoryStore {
         let now = self.clock.now();
         self.meetings.note(check);
         let decided = match check.charges() {
+            _ if !check.penalties().is_empty() => self.decide_penal(check, now, decision),
             [charge] => self.decide_one(charge, now, check.is_peek(), decision),
             charges => self.decide_many(charges, now, check.is_peek(), decision),
         };
@@ -277,7 +279,7 @@ impl MemoryStore {
         let mut shards = self.lock_all(&fingerprints);
         let resolved = self.resolved(charges, now);
         // Without room for what is new, what is there can still deny.
-        let has_room = peek || shards.make_room(&fingerprints, now);
+        let has_room = peek || shards.make_room(&fingerprints, &fingerprints, now);
         let peek = peek || !has_room;
         // Nothing is inserted before everything is judged, so places stand.
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();

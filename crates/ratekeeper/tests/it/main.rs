@@ -8,4 +8,5 @@ mod engine;
 mod full;
 mod limiter;
 mod memory;
+mod penalties;
 mod watching;

@@ -43,23 +43,22 @@ impl<'a> Locked<'a> {
         self.0.push((index, shard));
     }
 
-    fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
+    pub(super) fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
         let index = shard_index(fingerprint);
         let place = self.0.iter().position(|(locked, _)| *locked == index);
         &mut self.0[place.expect("every shard of the check is locked")].1
     }
 
-    /// Makes room for those of the check's counters that are new; says whether
-    /// it could.
-    pub(super) fn make_room(&mut self, fingerprints: &[Fingerprint], now: Timestamp) -> bool {
+    /// Makes room for those of the counters to be `written` that are new, at the expense of
+    /// none of the check's `own`; says whether it could.
+    pub(super) fn make_room(&mut self, written: &[Fingerprint], own: &[Fingerprint], now: Timestamp) -> bool {
         for (index, shard) in &mut self.0 {
-            if shard.has_room_for(fingerprints.len()) {
+            if shard.has_room_for(written.len()) {
                 continue;
             }
-            let own = fingerprints.iter().filter(|own| shard_index(**own) == *index);
-            let needed = own.filter(|own| shard.find(**own).is_none()).count();
-            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| fingerprints.contains(&other))
-            {
+            let here = written.iter().filter(|counter| shard_index(**counter) == *index);
+            let needed = here.filter(|counter| shard.find(**counter).is_none()).count();
+            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| own.contains(&other)) {
                 return false;
             }
         }
