@@ -54,8 +54,20 @@ pub struct Verdict {
     /// Whether the receipt is one.
     pub(crate) charged: bool,
     pub(crate) index: u16,
-    pub(crate) counter: u64,
+    pub(crate) counter: CounterNumber,
 }
+
+/// A store's own number for a counter. Verdicts of different stores are equal if they say the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CounterNumber(pub(crate) u64);
+
+impl PartialEq for CounterNumber {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CounterNumber {}
 
 impl Verdict {
     /// The quota's name.
@@ -116,7 +128,7 @@ impl Verdict {
     /// The store's number for the counter: refunds are paired with charges by it.
     #[must_use]
     pub const fn counter(&self) -> u64 {
-        self.counter
+        self.counter.0
     }
 
     /// Proof of the charge, if something was charged.
@@ -248,7 +260,17 @@ impl Decision {
     #[inline]
     pub fn set_counters(&mut self, counters: impl IntoIterator<Item = u64>) {
         for (verdict, counter) in self.verdicts.iter_mut().zip(counters) {
-            verdict.counter = counter;
+            verdict.counter = CounterNumber(counter);
+        }
+    }
+
+    /// Gives verdicts other numbers for their counters; a verdict without one is about none.
+    pub fn renumber(&mut self, mut number: impl FnMut(&Verdict) -> Option<u64>) {
+        for verdict in &mut self.verdicts {
+            match number(verdict) {
+                Some(counter) => verdict.counter = CounterNumber(counter),
+                None => verdict.charged = false,
+            }
         }
     }
 
@@ -264,7 +286,8 @@ impl Decision {
         charged.filter_map(move |verdict| {
             let receipt = verdict.receipt()?;
             let same = |charge: &&'c Charge<'c>| {
-                charge.quota.algorithm() == verdict.quota.algorithm() && counter_of(charge) == verdict.counter
+                charge.quota.algorithm() == verdict.quota.algorithm()
+                    && counter_of(charge) == verdict.counter.0
             };
             Some((charges.iter().find(same)?, verdict, receipt))
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::algorithm::Receipt;
 use crate::check::{Enforcement, Level};
-use crate::decision::{Decision, Origin, Outcome, Verdict};
+use crate::decision::{CounterNumber, Decision, Origin, Outcome, Verdict};
 use crate::name::Name;
 use crate::quota::Quota;
 use crate::time::{Timestamp, Wait};
@@ -73,7 +73,7 @@ impl From<VerdictParts> for Verdict {
             enforcement: parts.enforcement,
             charged: parts.receipt.is_some(),
             index: parts.index,
-            counter: parts.counter,
+            counter: CounterNumber(parts.counter),
         }
     }
 }

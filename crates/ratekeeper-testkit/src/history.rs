@@ -227,7 +227,8 @@ pub fn run(engine: &mut impl Engine, history: &[Event]) -> Result<(), String> {
     // Ids start anew when the clock steps back: whether one that has expired by
     // then is remembered depends on when a store cleans up.
     let mut epoch = 0u8;
-    let mut past: Vec<(Charges<'_>, Decision)> = Vec::new();
+    // Each gives back what it charged itself: a decision has its store's numbers of the counters.
+    let [mut past, mut their_past]: [Vec<(Charges<'_>, Decision)>; 2] = Default::default();
     for (index, event) in history.iter().enumerate() {
         if let Event::Clock(step) = event {
             if *step < 0 {
@@ -239,22 +240,27 @@ pub fn run(engine: &mut impl Engine, history: &[Event]) -> Result<(), String> {
         engine.set_now(now);
         model.set_now(now);
         let ours = step(engine, &stage, event, epoch, &past);
-        let theirs = step(&mut model, &stage, event, epoch, &past);
+        let theirs = step(&mut model, &stage, event, epoch, &their_past);
         if ours != theirs {
             return Err(format!("event {index}, {event:?}:\n  engine: {ours:?}\n  model:  {theirs:?}"));
         }
-        match (event, ours) {
-            (Event::Check { charges, .. }, Answer::Decision(Ok(decision))) => {
-                past.push((stage.charges(charges), decision));
-            }
-            (Event::Burst(checks), Answer::Decisions(decisions)) => {
-                let both = checks.iter().zip(decisions);
-                past.extend(both.filter_map(|(plan, decision)| Some((stage.charges(plan), decision.ok()?))));
-            }
-            _ => {}
-        }
+        remember(&mut past, &stage, event, ours);
+        remember(&mut their_past, &stage, event, theirs);
     }
     Ok(())
+}
+
+fn remember<'s>(past: &mut Vec<(Charges<'s>, Decision)>, stage: &'s Stage, event: &Event, answer: Answer) {
+    match (event, answer) {
+        (Event::Check { charges, .. }, Answer::Decision(Ok(decision))) => {
+            past.push((stage.charges(charges), decision));
+        }
+        (Event::Burst(checks), Answer::Decisions(decisions)) => {
+            let both = checks.iter().zip(decisions);
+            past.extend(both.filter_map(|(plan, decision)| Some((stage.charges(plan), decision.ok()?))));
+        }
+        _ => {}
+    }
 }
 
 /// A store may forget a counter once it is full again, or keep it for a while:

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 
 use crate::control::Control;
 use ratekeeper_core::{
-    Algorithm, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled, Timestamp,
+    Algorithm, Charge, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled,
+    Timestamp,
 };
 
 /// Where counters live. The limiter knows no more of a store than this.
@@ -44,6 +45,10 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Gives up to `units` of each charge of an admitted check back.
     fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()>;
+
+    /// The store's own number for the counter of a charge, as in the verdicts of its decisions
+    /// ([`Verdict::counter`](ratekeeper_core::Verdict::counter)).
+    fn number_of(&self, charge: &Charge<'_>) -> u64;
 
     /// Forgets a counter; says whether there was one.
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool>;

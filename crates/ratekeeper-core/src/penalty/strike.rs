@@ -169,7 +169,7 @@ impl<'c> PenaltyCase<'c> {
             enforcement: self.penalty.enforcement,
             charged: false,
             index: 0,
-            counter: 0,
+            counter: crate::decision::CounterNumber::default(),
         }
     }
 }

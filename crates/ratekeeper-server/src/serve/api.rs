@@ -22,9 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use ratekeeper::policy::PolicyLimiter;
-use ratekeeper::{
-    Decision, IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, Labels, RETENTION_MAX, Reservation, Settled,
-};
+use ratekeeper::{IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, Labels, RETENTION_MAX, Reservation, Settled};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde_json::json;
 use smallvec::SmallVec;
@@ -38,7 +36,7 @@ use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
-use self::told::Told;
+use self::told::{Decided, Told};
 use self::value::Text;
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
 use crate::serve::calls::Answering;
@@ -184,7 +182,7 @@ impl Api {
         };
         let labels = Labels(&names);
         let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision, labels) }));
-        answer.fields = Tally::labelled(&decision, labels).fields(&self.options).collect();
+        answer.fields = Tally::labelled(&decision.decision, labels).fields(&self.options).collect();
         Ok(answer)
     }
 
@@ -280,11 +278,12 @@ impl Api {
     }
 
     /// A decision as an answer: 200, 429 or 503, with the fields that tell of limits.
-    fn told(&self, decision: &Decision, labels: Labels<'_>) -> Answer {
+    fn told(&self, decided: &Decided, labels: Labels<'_>) -> Answer {
+        let decision = &decided.decision;
         let tally = Tally::labelled(decision, labels);
         let Some(denial) = Denial::of(decision, &self.options) else {
             let fields = tally.fields(&self.options).collect();
-            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decision, labels))) };
+            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decided, labels))) };
         };
         let denial = denial.labelled(labels);
         // A problem document may have members of its own: the decision is among them.
@@ -292,7 +291,7 @@ impl Api {
         let mut body = Vec::with_capacity(2 * ANSWER_BYTES);
         body.extend_from_slice(problem.strip_suffix('}').unwrap_or(&problem).as_bytes());
         let members = body.len();
-        Told::new(decision, labels).write(&mut body);
+        Told::new(decided, labels).write(&mut body);
         if let Some(brace) = body.get_mut(members) {
             *brace = b',';
         }

@@ -35,7 +35,7 @@ fn with(mut base: Json, name: &str, value: Json) -> Json {
 }
 
 fn told_limit() -> Json {
-    json!({ "name": "limit", "quota": "10/min", "cost": 1, "receipt": "1700000000000000.0" })
+    json!({ "name": "limit", "quota": "10/min", "cost": 1, "receipt": "1700000000000000.0.0123456789abcdef" })
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "what every place is")]

@@ -1,7 +1,7 @@
 //! The examples in `docs/http-api.md`, in order, on one server.
 
 use ratekeeper_server::serve::api::{
-    BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_NAMES_MAX, LIMIT_SERIES_MAX, PARAMETERS_MAX,
+    BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_SERIES_MAX, PARAMETERS_MAX,
 };
 use ratekeeper_server::serve::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, CALLS, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX,
@@ -76,7 +76,6 @@ fn bounds_are_those_that_hold() {
     told(&format!("share {} MiB", BODIES_BYTES_MAX >> 20));
     told(&format!("requests {HEADERS_MAX} headers,\n{PARAMETERS_MAX} parameters and {CLAIMS_MAX} claims"));
     told(&format!("up to {KEY_BYTES_MAX} bytes"));
-    told(&format!("at most {LIMIT_NAMES_MAX} of them"));
     told(&format!("metrics tell {LIMIT_SERIES_MAX} apart"));
     told(&format!("Connections: {CONNECTIONS_MAX_DEFAULT}"));
     told(&format!("at most {} KiB and {HEAD_LINES_MAX} lines", HEAD_BYTES_MAX >> 10));

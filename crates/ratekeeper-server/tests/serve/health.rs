@@ -64,6 +64,7 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     let mut client = rig.client();
     until("the store answers", || ready(&mut client).0 == 200);
     assert_eq!(metric(&rig, "ratekeeper_store_breaker_state"), Some(0));
+    let charged = client.call("/v1/check", &json!({ "identity": { "user": "eve" } })).json();
     server.kill();
     until("the breaker is open", || {
         metric(&rig, "ratekeeper_store_breaker_state") == Some(2) || {
@@ -94,8 +95,7 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
         assert!(metric(&rig, &series).unwrap() >= least, "{outcome}");
     }
     // What is not given back is not said to be.
-    let receipt = json!({ "name": "per-user", "quota": "2/min", "cost": 1, "receipt": "1.0" });
-    let refund = json!({ "identity": { "user": "ann" }, "decision": { "limits": [receipt] } });
+    let refund = json!({ "identity": { "user": "eve" }, "decision": charged });
     assert_eq!(client.call("/v1/refund", &refund).status, 503);
     let refund = json!({ "identity": { "user": "ann" }, "decision": open.json() });
     assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false }));

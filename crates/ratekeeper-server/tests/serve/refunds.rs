@@ -16,11 +16,13 @@ fn a_refund_gives_back_what_a_policy_charged_and_no_more() {
     assert_eq!(client.call("/v1/refund", &refund).status, 200);
     let peek = json!({ "path": "/mine", "key": "k1" });
     assert_eq!(remaining(&client.call("/v1/peek", &peek).json()), [4]);
-    for forged in
-        ["", "x", "1", "1.", ".1", "-1.0", "99999999999999999999.0", "18446744073709551615.0", "1.4294967296"]
-    {
+    const COUNTER: &str = "0123456789abcdef";
+    let forged = ["", "x", "1", "1.", ".1", "-1.0", "99999999999999999999.0", "18446744073709551615.0"];
+    let forged = forged.into_iter().chain(["1.4294967296", "1.0"]);
+    let forged = forged.flat_map(|text| [text.to_owned(), format!("{text}.0{COUNTER}"), format!("{text}.x")]);
+    for forged in forged {
         let mut refund = refund.clone();
-        refund["decision"]["limits"][0]["receipt"] = forged.into();
+        refund["decision"]["limits"][0]["receipt"] = forged.as_str().into();
         let reply = client.call("/v1/refund", &refund);
         assert_eq!(
             (reply.status, &reply.json()["field"]),

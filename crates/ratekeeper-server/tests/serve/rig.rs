@@ -69,7 +69,7 @@ impl Setup {
                 .unwrap();
         }
         let limiter = PolicyLimiter::on(Arc::clone(&store), policies);
-        let api = Arc::new(Api::new(limiter, Arc::clone(&store)).unwrap());
+        let api = Arc::new(Api::new(limiter));
         let stop = Stop::default();
         let http = Http::new(Arc::clone(&api), self.admin, stop.clone())
             .patience(self.idle, self.body_wait)

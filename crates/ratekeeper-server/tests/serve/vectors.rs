@@ -220,8 +220,8 @@ fn decision(told: &Json) -> Decision {
             Level::Emergency,
         ];
         let receipt = limit["receipt"].as_str().map(|receipt| {
-            let (at, detail) = receipt.split_once('.').unwrap();
-            Receipt { at: at.parse().unwrap(), detail: detail.parse().unwrap() }
+            let parts: Vec<&str> = receipt.split('.').collect();
+            Receipt { at: parts[0].parse().unwrap(), detail: parts[1].parse().unwrap() }
         });
         let enforced = limit["enforced"].as_bool().unwrap();
         VerdictParts {

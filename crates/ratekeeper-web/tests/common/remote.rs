@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ratekeeper::{
-    Algorithm, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation, Settled,
-    Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
+    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation,
+    Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
 
 /// A store that needs I/O, or so it says: every question takes a turn of the runtime,
@@ -75,6 +75,10 @@ impl Store for Remote {
             self.journey().await?;
             self.inner.refund(check, decision, units).await
         })
+    }
+
+    fn number_of(&self, charge: &Charge<'_>) -> u64 {
+        self.inner.number_of(charge)
     }
 
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {

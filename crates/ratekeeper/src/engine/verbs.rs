@@ -5,11 +5,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Charges, Check, Decision, Field, InvalidInput, LIMIT_MAX, Labels, Origin, Outcome, Reservation, Verdict,
+    Charge, Charges, Check, Decision, Field, InvalidInput, LIMIT_MAX, Labels, Origin, Outcome, Reservation,
+    Verdict,
 };
 
 use super::outage::{OnOutage, Share};
-use super::{Demand, Scope};
+use super::{Demand, Limits, Scope};
 use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// What a demand is judged for.
@@ -157,6 +158,52 @@ impl<'a> Demand<'a> {
             (Err(own), Err(shared)) if shared.kind() != StoreErrorKind::Input => Err(own),
             (own, shared) => shared.and(own),
         }
+    }
+
+    /// [`Demand::try_refund`] of a decision that left the process and came back: its verdicts have the
+    /// numbers of [`Demand::number_of`]. Says whether any of it belongs to this demand.
+    ///
+    /// # Errors
+    /// As [`Demand::try_refund`].
+    pub async fn refund_told(&self, mut decision: Decision, units: u32) -> Result<bool, StoreError> {
+        let (engine, share) = (&*self.engine, Share::of(self));
+        let is_outage = decision.origin() == Origin::Outage;
+        let own = self.charges(Scope::Process)?;
+        let shared = if is_outage { share.charges(self)? } else { self.charges(Scope::Shared)? };
+        let store: &dyn Store = if is_outage { &*engine.process } else { &*engine.store };
+        let parts: [(&Charges<'_>, &dyn Store); 2] = [(&own, &*engine.process), (&shared, store)];
+        let mut is_found = false;
+        decision.renumber(|verdict| {
+            let (charge, store) = parts.iter().find_map(|(charges, store)| {
+                let check = charges.check().ok()?;
+                let same = |charge: &&Charge<'_>| {
+                    let (known, charged) = (charge.quota().algorithm(), verdict.quota().algorithm());
+                    known == charged && charge.key().digest() == verdict.counter()
+                };
+                Some((check.charges().iter().find(same)?, store))
+            })?;
+            is_found |= verdict.receipt().is_some();
+            Some(store.number_of(charge))
+        });
+        drop((own, shared));
+        if is_found {
+            self.try_refund(&decision, units).await?;
+        }
+        Ok(is_found)
+    }
+
+    /// A number for the counter of a verdict on this demand that means the same in every process.
+    #[must_use]
+    pub fn number_of(&self, verdict: &Verdict) -> u64 {
+        let mut charges = self.rules.iter().enumerate().flat_map(|(at, asked)| {
+            let is_own = move |name| match &asked.limits {
+                Limits::Set(_) => name == verdict.name(),
+                Limits::Raw(_) => at == verdict.index(),
+            };
+            let own = asked.limits.quotas().iter().filter(move |(name, _)| is_own(*name));
+            own.filter_map(|(name, quota)| asked.charge(*name, quota).ok())
+        });
+        charges.next().map_or(0, |charge| charge.key().digest())
     }
 
     /// Gives back what is only held while the request is under way: places in quotas for concurrency.

@@ -407,6 +407,10 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
+    fn number_of(&self, charge: &Charge<'_>) -> u64 {
+        self.fingerprint(charge).low
+    }
+
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {
         StoreFuture::ready(Ok(self.reset_now(key, algorithm)))
     }

@@ -39,7 +39,7 @@ use std::time::Duration;
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates, Value};
 use ratekeeper_core::{
-    Algorithm, Check, Clock, Decision, Field, InvalidInput, Key, Reservation, Settled, Timestamp,
+    Algorithm, Charge, Check, Clock, Decision, Field, InvalidInput, Key, Reservation, Settled, Timestamp,
 };
 use tokio::runtime::Handle;
 
@@ -415,6 +415,10 @@ impl Store for RedisStore {
 
     fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
         StoreFuture::pending(self.inner.refund(check, decision, units))
+    }
+
+    fn number_of(&self, charge: &Charge<'_>) -> u64 {
+        charge.key().digest()
     }
 
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {

@@ -10,8 +10,8 @@ use ratekeeper::policy::{
     Ask, Policies, PoliciesBuilder, PolicyLimiter, PolicySpec, RequestFacts, RuleStatus, ServiceLimiter,
 };
 use ratekeeper::{
-    Algorithm, Check, Control, Decision, Key, ManualClock, MemoryStore, Override, OverrideScope, Overrides,
-    Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Switch, Timestamp,
+    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Override, OverrideScope,
+    Overrides, Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Switch, Timestamp,
 };
 
 /// One instance of a service.
@@ -38,20 +38,33 @@ impl World {
     pub(crate) fn set_up(spec: PolicySpec, builder: PoliciesBuilder) -> Self {
         let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
         let shared = Arc::new(MemoryStore::with_clock(1_000_000, Arc::new(clock.clone())));
-        Self::on(&clock, shared, spec, builder)
+        Self::on(&clock, (shared, false), spec, builder)
     }
 
     /// Another instance of the same service, with a memory of its own.
     pub(crate) fn beside(&self, text: &str) -> Self {
-        Self::on(&self.clock, Arc::clone(&self.store.inner), crate::toml(text).unwrap(), without_mode())
+        let store = (Arc::clone(&self.store.inner), self.store.is_far);
+        Self::on(&self.clock, store, crate::toml(text).unwrap(), without_mode())
     }
 
-    fn on(clock: &ManualClock, shared: Arc<MemoryStore>, spec: PolicySpec, builder: PoliciesBuilder) -> Self {
+    /// A service under the policy in `text`, on a store that says it needs I/O, although it answers at once.
+    pub(crate) fn far(text: &str) -> Self {
+        let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+        let shared = Arc::new(MemoryStore::with_clock(1_000_000, Arc::new(clock.clone())));
+        Self::on(&clock, (shared, true), crate::toml(text).unwrap(), without_mode())
+    }
+
+    fn on(
+        clock: &ManualClock,
+        (shared, is_far): (Arc<MemoryStore>, bool),
+        spec: PolicySpec,
+        builder: PoliciesBuilder,
+    ) -> Self {
         let process = Arc::new(MemoryStore::with_clock(1_000_000, Arc::new(clock.clone())));
         let policies = builder.build().unwrap();
         let name = spec.service.clone();
         policies.install("policy.toml", Ok(spec), None).unwrap_or_else(|problems| panic!("{problems}"));
-        let store = Arc::new(Watched::new(shared));
+        let store = Arc::new(Watched::new(shared, is_far));
         let limiter = PolicyLimiter::on(Arc::clone(&store) as Arc<dyn Store>, policies).counting_in(process);
         let service = limiter.service(&name).unwrap();
         Self { clock: clock.clone(), store, limiter, service }
@@ -66,7 +79,7 @@ impl World {
     }
 
     pub(crate) fn ask(&self, facts: &RequestFacts) -> Decision {
-        self.service.check_now(&Ask::request(facts)).unwrap()
+        now(self.service.check(&Ask::request(facts))).unwrap()
     }
 
     pub(crate) fn allows(&self, facts: &RequestFacts) -> bool {
@@ -150,12 +163,14 @@ pub(crate) struct Watched {
     subjects: Mutex<BTreeSet<String>>,
     /// Whether it is out of reach.
     pub(crate) is_away: AtomicBool,
+    /// Whether it says that it needs I/O.
+    is_far: bool,
 }
 
 impl Watched {
-    fn new(inner: Arc<MemoryStore>) -> Self {
+    fn new(inner: Arc<MemoryStore>, is_far: bool) -> Self {
         let (calls, subjects) = (AtomicUsize::new(0), Mutex::default());
-        Self { inner, calls, subjects, is_away: AtomicBool::new(false) }
+        Self { inner, calls, subjects, is_away: AtomicBool::new(false), is_far }
     }
 
     /// How often it was asked since the last time.
@@ -186,7 +201,7 @@ impl Watched {
 
 impl Store for Watched {
     fn needs_io(&self) -> bool {
-        self.inner.needs_io()
+        self.is_far
     }
 
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>> {
@@ -220,6 +235,10 @@ impl Store for Watched {
             Ok(()) => self.inner.refund(check, decision, units),
             Err(error) => StoreFuture::ready(Err(error)),
         }
+    }
+
+    fn number_of(&self, charge: &Charge<'_>) -> u64 {
+        self.inner.number_of(charge)
     }
 
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {

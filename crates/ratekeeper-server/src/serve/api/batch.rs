@@ -3,7 +3,7 @@
 //! a large batch takes longer and nobody else does.
 
 use futures_util::future::join_all;
-use ratekeeper::{Decision, Labels};
+use ratekeeper::Labels;
 use ratekeeper_http::Denial;
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
@@ -12,7 +12,7 @@ use super::call::{BATCH_MAX, CheckBatchCall, CheckCall, LimitBatchCall, LimitCal
 use super::charges::Labelled;
 use super::members::Placed;
 use super::problem::Problem;
-use super::told::Told;
+use super::told::{Decided, Told};
 use super::value::Few;
 use super::{ANSWER_BYTES, Answer, Api, JSON, answered, read};
 
@@ -89,9 +89,9 @@ impl Api {
         checks: &'c [T],
         weight: impl Fn(&T) -> usize,
         decide: impl Fn(&'c T) -> F,
-    ) -> Vec<Result<Decision, Problem>>
+    ) -> Vec<Result<Decided, Problem>>
     where
-        F: Future<Output = Result<Decision, Problem>>,
+        F: Future<Output = Result<Decided, Problem>>,
     {
         let (mut decided, mut rest) = (Vec::with_capacity(checks.len()), checks);
         while !rest.is_empty() {
@@ -109,7 +109,7 @@ impl Api {
     /// All decisions, each with the status it would have had alone.
     fn batch<'c>(
         &self,
-        results: &[Result<Decision, Problem>],
+        results: &[Result<Decided, Problem>],
         names: impl Fn(usize) -> Labelled<'c>,
     ) -> Answer {
         let mut body = Vec::with_capacity(results.len() * ANSWER_BYTES);
@@ -120,7 +120,8 @@ impl Api {
             }
             match result {
                 Ok(decision) => {
-                    let status = Denial::of(decision, &self.options).map_or(200, |denial| denial.status());
+                    let status =
+                        Denial::of(&decision.decision, &self.options).map_or(200, |denial| denial.status());
                     let names = names(index);
                     Told { status: Some(status), ..Told::new(decision, Labels(&names)) }.write(&mut body);
                 }

@@ -124,9 +124,12 @@ fn charge<'c>(call: &'c ChargeCall<'c>) -> Result<RawCharge<'c>, Problem> {
         Some("block") => Emergency::Block,
         Some(_) => return Err(Problem::wrong("emergency", "lift or block")),
     };
-    let name = RawName::within(SPACE, call.label()).map_err(|_| {
-        Problem::wrong("name", format!("1 to {LIMIT_NAME_BYTES_MAX} printable ASCII characters"))
-    })?;
+    let wrong_name =
+        || Problem::wrong("name", format!("1 to {LIMIT_NAME_BYTES_MAX} printable ASCII characters"));
+    if call.label().len() > LIMIT_NAME_BYTES_MAX {
+        return Err(wrong_name());
+    }
+    let name = RawName::within(SPACE, call.label()).map_err(|_| wrong_name())?;
     let quota = quota(call.quota.as_str(), call.algorithm.as_ref().map(Text::as_str))?;
     let charge = RawCharge::new(name, subject, quota);
     let charge = charge.cost(call.cost.unwrap_or(1)).map_err(|_| cost_out_of_range())?;

@@ -8,11 +8,12 @@ use super::call::{LimitCall, RawCharges, ToldDecision};
 use super::charges::Prepared;
 use super::problem::Problem;
 use super::refund::Refund;
+use super::told::Decided;
 use super::{Api, input};
 
 impl Api {
     /// Judges charges and charges them. Nothing here waits on a store that needs no I/O.
-    pub(super) async fn limit_call(&self, call: &LimitCall<'_>) -> Result<Decision, Problem> {
+    pub(super) async fn limit_call(&self, call: &LimitCall<'_>) -> Result<Decided, Problem> {
         let prepared = Prepared::new(&call.raw)?;
         let demand = prepared.demand(self, &call.once)?;
         let mut decision = Decision::default();
@@ -21,11 +22,13 @@ impl Api {
             None => decision = demand.check().await.map_err(input)?,
         }
         prepared.note(self, &decision);
-        Ok(decision)
+        Ok(Decided::new(decision, &demand))
     }
 
-    pub(super) async fn peek_charges(&self, raw: &RawCharges<'_>) -> Result<Decision, Problem> {
-        Prepared::new(raw)?.whole(self).peek().await.map_err(input)
+    pub(super) async fn peek_charges(&self, raw: &RawCharges<'_>) -> Result<Decided, Problem> {
+        let prepared = Prepared::new(raw)?;
+        let demand = prepared.whole(self);
+        Ok(Decided::new(demand.peek().await.map_err(input)?, &demand))
     }
 
     pub(super) async fn reserve_charges(
@@ -33,12 +36,13 @@ impl Api {
         raw: &RawCharges<'_>,
         id: &str,
         hold: Duration,
-    ) -> Result<Decision, Problem> {
+    ) -> Result<Decided, Problem> {
         let prepared = Prepared::new(raw)?;
         prepared.estimated()?;
-        let decision = prepared.whole(self).reserve(id, hold).await.map_err(input)?;
+        let demand = prepared.whole(self);
+        let decision = demand.reserve(id, hold).await.map_err(input)?;
         prepared.note(self, &decision);
-        Ok(decision)
+        Ok(Decided::new(decision, &demand))
     }
 
     /// Gives back what was charged; says whether there was anything.

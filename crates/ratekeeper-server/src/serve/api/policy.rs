@@ -10,12 +10,13 @@ use super::charges::cost_out_of_range;
 use super::facts::CallFacts;
 use super::problem::Problem;
 use super::refund::Refund;
+use super::told::Decided;
 use super::value::Text;
 use super::{Api, input};
 
 impl Api {
     /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
-    pub(super) async fn check_call(&self, call: &CheckCall<'_>) -> Result<Decision, Problem> {
+    pub(super) async fn check_call(&self, call: &CheckCall<'_>) -> Result<Decided, Problem> {
         self.check_demand(&self.asked(call)?).await
     }
 
@@ -28,18 +29,19 @@ impl Api {
         }
     }
 
-    pub(super) async fn check_demand(&self, demand: &Demand<'_>) -> Result<Decision, Problem> {
+    pub(super) async fn check_demand(&self, demand: &Demand<'_>) -> Result<Decided, Problem> {
         let mut decision = Decision::default();
         match demand.try_check(&mut decision) {
             Some(answer) => answer.map_err(input)?,
             None => decision = demand.check().await.map_err(input)?,
         }
         self.note(demand, &decision);
-        Ok(decision)
+        Ok(Decided::new(decision, demand))
     }
 
-    pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decision, Problem> {
-        self.demand(call)?.peek().await.map_err(input)
+    pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decided, Problem> {
+        let demand = self.demand(call)?;
+        Ok(Decided::new(demand.peek().await.map_err(input)?, &demand))
     }
 
     pub(super) async fn reserve_request(
@@ -47,11 +49,11 @@ impl Api {
         call: &PolicyRequest<'_>,
         id: &str,
         hold: Duration,
-    ) -> Result<Decision, Problem> {
+    ) -> Result<Decided, Problem> {
         let demand = self.demand(call)?;
         let decision = demand.reserve(id, hold).await.map_err(input)?;
         self.note(&demand, &decision);
-        Ok(decision)
+        Ok(Decided::new(decision, &demand))
     }
 
     /// Gives back what was charged; says whether there was anything.

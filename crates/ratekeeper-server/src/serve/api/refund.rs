@@ -28,8 +28,11 @@ impl Refund {
                 charged(limit).map_err(|problem| problem.within(&format!("decision.limits[{index}]")));
             verdicts.push(verdict?);
         }
-        let is_charged = told.allowed != Some(false) && limits.iter().any(ToldLimit::is_charged);
-        if is_charged && !limits.iter().any(|limit| is_known(limit.name.as_str())) {
+        // A decision of a store has limits; without any, it is not the whole decision.
+        let is_cut = limits.is_empty() && origin == Origin::Store;
+        let is_charged = told.allowed != Some(false) && (is_cut || limits.iter().any(ToldLimit::is_charged));
+        let is_of_this = limits.iter().any(|limit| is_known(limit.name.as_str()));
+        if is_charged && (!is_of_this || has_twice(&verdicts)) {
             let expected = "what the decision on this request said of its limits";
             return Err(Problem::wrong("decision.limits", expected));
         }
@@ -42,8 +45,7 @@ impl Refund {
         if !self.is_charged || units == 0 || !demand.is_limited() {
             return Ok(false);
         }
-        demand.try_refund(&self.decision, units).await.map_err(Problem::store)?;
-        Ok(true)
+        demand.refund_told(self.decision.clone(), units).await.map_err(Problem::store)
     }
 }
 
@@ -64,6 +66,14 @@ impl ToldLimit<'_> {
     fn is_charged(&self) -> bool {
         self.receipt.is_some() && self.cost > 0
     }
+}
+
+/// Whether one charge stands there twice.
+fn has_twice(verdicts: &[VerdictParts]) -> bool {
+    let same = |one: &VerdictParts, other: &VerdictParts| {
+        one.receipt.is_some() && (one.counter, one.receipt) == (other.counter, other.receipt)
+    };
+    verdicts.iter().enumerate().any(|(index, one)| verdicts[..index].iter().any(|other| same(one, other)))
 }
 
 /// What was told of one quota, read again. Its name is of no use here: the counter says which it was.

@@ -2,7 +2,23 @@
 
 use std::io::Write as _;
 
-use ratekeeper::{Decision, Enforcement, Labels, Origin, Verdict, Wait};
+use ratekeeper::{Decision, Demand, Enforcement, Labels, Origin, Verdict, Wait};
+use smallvec::SmallVec;
+
+/// A decision, and a number for the counter of each verdict that means the same in every process.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) decision: Decision,
+    counters: SmallVec<[u64; 4]>,
+}
+
+impl Decided {
+    pub(super) fn new(decision: Decision, demand: &Demand<'_>) -> Self {
+        let charged = decision.verdicts().iter();
+        let number = |verdict: &Verdict| verdict.receipt().map_or(0, |_| demand.number_of(verdict));
+        Self { counters: charged.map(number).collect(), decision }
+    }
+}
 
 /// A decision, as callers read it. Times are whole microseconds; `null` is never.
 #[derive(Clone, Copy, Debug)]
@@ -14,11 +30,14 @@ pub(super) struct Told<'d> {
     pub(super) explained: bool,
     /// The names that the caller gave to its charges.
     pub(super) labels: Labels<'d>,
+    /// The numbers of the counters, for receipts.
+    pub(super) counters: &'d [u64],
 }
 
 impl<'d> Told<'d> {
-    pub(super) fn new(decision: &'d Decision, labels: Labels<'d>) -> Self {
-        Self { decision, status: None, explained: false, labels }
+    pub(super) fn new(decided: &'d Decided, labels: Labels<'d>) -> Self {
+        let Decided { decision, counters } = decided;
+        Self { decision, status: None, explained: false, labels, counters }
     }
 }
 
@@ -50,13 +69,14 @@ impl Told<'_> {
             if index > 0 {
                 into.push(b',');
             }
-            limit(into, verdict, self.labels.of(verdict));
+            let counter = self.counters.get(index).copied().unwrap_or_default();
+            limit(into, verdict, self.labels.of(verdict), counter);
         }
         into.extend_from_slice(b"]}");
     }
 }
 
-fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str) {
+fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str, counter: u64) {
     into.extend_from_slice(br#"{"name":"#);
     text(into, name);
     // A quota prints as letters, digits and signs that are none of JSON's.
@@ -75,7 +95,7 @@ fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str) {
         number(into, br#","receipt":""#, receipt.at);
         number(into, b".", receipt.detail.into());
         // Which counter it is of, so that a refund finds it whatever the order.
-        let _ = write!(into, ".{:016x}\"", verdict.counter());
+        let _ = write!(into, ".{counter:016x}\"");
     }
     into.push(b'}');
 }
