@@ -52,6 +52,8 @@ pub enum Field {
     Idempotency,
     /// A reservation's id or how long it holds.
     Reservation,
+    /// An id that was used for another check: in conflict with what was decided then.
+    IdInUse,
     /// How a store is reached, or one of its settings.
     Store,
     /// A switch that operators throw.
@@ -74,7 +76,7 @@ impl fmt::Display for Field {
             Field::Check => "check",
             Field::Penalty => "penalty",
             Field::Override => "override",
-            Field::Idempotency => "idempotency",
+            Field::Idempotency | Field::IdInUse => "idempotency",
             Field::Reservation => "reservation",
             Field::Store => "store",
             Field::Switch => "switch",

@@ -72,7 +72,7 @@ impl<'a> Reservation<'a> {
     #[must_use]
     pub fn conflict(&self) -> InvalidInput {
         let got = format!("id `{}` for another check", String::from_utf8_lossy(self.id));
-        InvalidInput::new(Field::Idempotency, got, "a new id for each check, the same only to repeat it")
+        InvalidInput::new(Field::IdInUse, got, "a new id for each check, the same only to repeat it")
     }
 
     /// How long the decision is remembered, counted from the end of the hold.

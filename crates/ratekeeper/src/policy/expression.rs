@@ -157,8 +157,8 @@ impl Cost {
             Value::Int(cost) => u32::try_from(cost)
                 .ok()
                 .filter(|cost| *cost <= COST_MAX)
-                .ok_or_else(|| EvaluationError::Cost { found: cost.to_string() }),
-            other => Err(EvaluationError::Cost { found: other.kind().to_owned() }),
+                .ok_or(EvaluationError::CostOutOfRange { found: cost }),
+            other => Err(EvaluationError::Cost { found: other.kind() }),
         }
     }
 
@@ -223,11 +223,17 @@ pub enum EvaluationError {
     /// The evaluation was too much work, or a text grew too long.
     #[error("more than {STEPS_MAX} steps of work")]
     TooMuch,
-    /// A cost came out as something that is no cost.
+    /// A cost came out as something that is no number.
     #[error("the cost is {found}, not a whole number from 0 to {COST_MAX}")]
     Cost {
         /// What it came out as.
-        found: String,
+        found: &'static str,
+    },
+    /// A cost came out as a number that is no cost.
+    #[error("the cost is {found}, not a whole number from 0 to {COST_MAX}")]
+    CostOutOfRange {
+        /// What it came out as.
+        found: i64,
     },
 }
 
@@ -236,7 +242,7 @@ impl EvaluationError {
     pub(super) fn is_beyond(&self) -> bool {
         match self {
             Self::Overflow { .. } | Self::TooMuch => true,
-            Self::Cost { found } => found.parse().is_ok_and(|cost: i64| cost > COST_MAX.into()),
+            Self::CostOutOfRange { found } => *found > COST_MAX.into(),
             _ => false,
         }
     }

@@ -94,7 +94,7 @@ impl Problem {
     /// What the library says of an input.
     pub(super) fn input(error: &InvalidInput) -> Self {
         let field = match error.field {
-            Field::Idempotency | Field::Reservation => "id",
+            Field::Idempotency | Field::Reservation | Field::IdInUse => "id",
             Field::Check => "charges",
             Field::QuotaText | Field::Limit | Field::Window | Field::Burst | Field::Queue | Field::Offset => {
                 "quota"
@@ -106,9 +106,7 @@ impl Problem {
             Field::Override => "overrides",
             _ => "request",
         };
-        // An id that stands for another check is in conflict with what is there.
-        let status =
-            if error.field == Field::Idempotency && error.got.starts_with("id ") { 409 } else { 422 };
+        let status = if error.field == Field::IdInUse { 409 } else { 422 };
         Self { field: Some(field.to_owned()), ..Self::new(status, error.to_string()) }
     }
 

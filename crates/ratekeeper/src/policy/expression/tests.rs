@@ -140,13 +140,16 @@ fn costs_are_whole_numbers() {
     assert_eq!(cost("identity.plan == 'free' ? 2 : 1"), Ok(2));
     assert_eq!(cost("body.n - 3"), Ok(0));
     assert_eq!(cost("body.n * 1000000000 / 3"), Ok(1_000_000_000));
-    for (text, found) in [
-        ("body.n - 4", "-1"),
-        ("body.n * 1000000000", "3000000000"),
-        ("body.half", "a number with decimals"),
-        ("body.text", "text"),
-    ] {
-        assert_eq!(cost(text), Err(EvaluationError::Cost { found: found.to_owned() }), "{text}");
+    for (text, found) in [("body.n - 4", -1), ("body.n * 1000000000", 3_000_000_000)] {
+        let error = EvaluationError::CostOutOfRange { found };
+        assert_eq!(
+            error.to_string(),
+            format!("the cost is {found}, not a whole number from 0 to 1000000000")
+        );
+        assert_eq!(cost(text), Err(error), "{text}");
+    }
+    for (text, found) in [("body.half", "a number with decimals"), ("body.text", "text")] {
+        assert_eq!(cost(text), Err(EvaluationError::Cost { found }), "{text}");
     }
     for text in ["-1", "1000000001", "1.5", "'x'", "true", "size(body.x) > 1", "[1]", "null"] {
         assert!(Cost::parse(text).unwrap_err().expected.starts_with("a cost: a whole number"), "{text}");
