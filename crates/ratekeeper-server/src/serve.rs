@@ -40,5 +40,5 @@ pub use listener::{
 };
 pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
 pub use reread::REREAD_EVERY;
-pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Said, Secret, Settings, Source};
+pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings, Source};
 pub use start::run;

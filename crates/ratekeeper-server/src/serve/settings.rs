@@ -1,5 +1,7 @@
-//! What a server is told: by flags, by the environment, by a file, in this order.
+//! The settings of a server: from flags, from the environment and from a file, in this order.
+//! `list` has them all, `check` says what is wrong with them.
 
+mod list;
 mod operators;
 mod store;
 
@@ -9,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::Deserialize;
 
-pub use self::operators::{Said, Source};
+pub use self::list::{Secret, Settings};
+use self::operators::Said;
+pub use self::operators::Source;
 pub(super) use self::store::StoreConfig;
 use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
@@ -29,69 +32,6 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 /// How long stopping may take, in seconds.
 const STOP_SECONDS_MAX: u64 = 3_600;
 const GRACE_DEFAULT: Duration = Duration::from_secs(10);
-
-/// Settings as they are written; whoever says nothing of one leaves it to the others.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// Where HTTP is spoken.
-    pub http: Option<String>,
-    /// Where Envoy's rate limit service is spoken.
-    pub grpc: Option<String>,
-    /// Where the Redis protocol is spoken.
-    pub resp: Option<String>,
-    /// A policy, a folder of them, or the URL of a `MongoDB`.
-    pub policy: Option<Secret>,
-    /// Where counters live.
-    pub store: Option<Secret>,
-    /// Who signs the certificate of the store's server.
-    pub store_ca: Option<PathBuf>,
-    /// How long the store has for an answer, in milliseconds.
-    pub store_deadline: Option<u64>,
-    /// What the store's keys begin with.
-    pub store_prefix: Option<String>,
-    /// Connections to the store.
-    pub store_connections: Option<usize>,
-    /// Counters that are kept in memory.
-    pub memory_keys: Option<usize>,
-    /// Idempotency ids and reservations that are kept in memory.
-    pub memory_ids: Option<usize>,
-    /// How many servers share the limits.
-    pub instances: Option<u32>,
-    /// The certificate, with its chain.
-    pub tls_cert: Option<PathBuf>,
-    /// Its private key.
-    pub tls_key: Option<PathBuf>,
-    /// The token of operators is in this file.
-    pub admin_token_file: Option<Said<PathBuf>>,
-    /// Serves nothing that is for operators alone.
-    pub no_admin: Option<Said<bool>>,
-    /// What is logged.
-    pub log: Option<String>,
-    /// `text` or `json`.
-    pub log_format: Option<String>,
-    /// Threads that serve requests.
-    pub threads: Option<usize>,
-    /// Connections that are served at once.
-    pub connections_max: Option<usize>,
-    /// Seconds that everything is served as before when the server is told to stop.
-    pub drain_seconds: Option<u64>,
-    /// Seconds that requests under way have after that.
-    pub shutdown_seconds: Option<u64>,
-    /// Where traces and metrics are sent.
-    pub otlp: Option<Secret>,
-}
-
-/// A text that may hold a password, and is therefore not printed.
-#[derive(Clone, Deserialize, PartialEq, Eq)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(...)")
-    }
-}
 
 /// What a server does: settings of all sources, checked.
 #[derive(Debug)]
@@ -132,41 +72,12 @@ impl Settings {
         })
     }
 
-    /// These settings, and those of `file` where they say nothing.
-    #[must_use]
-    pub fn over(self, file: Self) -> Self {
-        Self {
-            http: self.http.or(file.http),
-            grpc: self.grpc.or(file.grpc),
-            resp: self.resp.or(file.resp),
-            policy: self.policy.or(file.policy),
-            store: self.store.or(file.store),
-            store_ca: self.store_ca.or(file.store_ca),
-            store_deadline: self.store_deadline.or(file.store_deadline),
-            store_prefix: self.store_prefix.or(file.store_prefix),
-            store_connections: self.store_connections.or(file.store_connections),
-            memory_keys: self.memory_keys.or(file.memory_keys),
-            memory_ids: self.memory_ids.or(file.memory_ids),
-            instances: self.instances.or(file.instances),
-            tls_cert: self.tls_cert.or(file.tls_cert),
-            tls_key: self.tls_key.or(file.tls_key),
-            admin_token_file: self.admin_token_file.or(file.admin_token_file),
-            no_admin: self.no_admin.or(file.no_admin),
-            log: self.log.or(file.log),
-            log_format: self.log_format.or(file.log_format),
-            threads: self.threads.or(file.threads),
-            connections_max: self.connections_max.or(file.connections_max),
-            drain_seconds: self.drain_seconds.or(file.drain_seconds),
-            shutdown_seconds: self.shutdown_seconds.or(file.shutdown_seconds),
-            otlp: self.otlp.or(file.otlp),
-        }
-    }
-
-    /// Checks everything; `token` is what the environment says of the operators' token.
+    /// Checks everything. `token` is what the environment has for the operators' token, `source` where
+    /// a setting comes from.
     ///
     /// # Errors
     /// The first setting that cannot be used, and what would be right.
-    pub fn check(self, token: Option<&str>) -> anyhow::Result<Config> {
+    pub fn check(self, token: Option<&str>, source: impl Fn(&str) -> Source) -> anyhow::Result<Config> {
         let store = StoreConfig::of(&self)?;
         for (setting, what) in
             [(&self.grpc, "grpc: Envoy's rate limit service"), (&self.resp, "resp: the Redis protocol")]
@@ -187,7 +98,9 @@ impl Settings {
             (Some(_), None) => bail!("tls-cert: expected tls-key beside it"),
             (None, Some(_)) => bail!("tls-key: expected tls-cert beside it"),
         };
-        let admin = operators::admin(self.no_admin, self.admin_token_file, token, http)?;
+        let no_admin = Said::new(self.no_admin, source("no_admin"));
+        let token_file = Said::new(self.admin_token_file, source("admin_token_file"));
+        let admin = operators::admin(no_admin, token_file, token, http)?;
         let log_format = match self.log_format.as_deref() {
             None | Some("text") => LogFormat::Text,
             Some("json") => LogFormat::Json,
@@ -245,7 +158,7 @@ mod tests {
     use super::*;
 
     fn refused(settings: Settings) -> String {
-        format!("{:#}", settings.check(None).unwrap_err())
+        format!("{:#}", settings.check(None, |_| Source::Flag).unwrap_err())
     }
 
     #[test]
@@ -280,11 +193,10 @@ mod tests {
             Settings::read(&path)
         };
         let settings = read("http = \"127.0.0.1:9\"\nno_admin = true\n").unwrap();
-        let from_file = Some(Said { value: true, by: Source::File });
-        assert_eq!((settings.http.as_deref(), settings.no_admin), (Some("127.0.0.1:9"), from_file));
+        assert_eq!((settings.http.as_deref(), settings.no_admin), (Some("127.0.0.1:9"), Some(true)));
         let flags = Settings { http: Some("127.0.0.1:8".to_owned()), ..Settings::default() };
         let both = flags.over(settings);
-        assert_eq!((both.http.as_deref(), both.no_admin), (Some("127.0.0.1:8"), from_file));
+        assert_eq!((both.http.as_deref(), both.no_admin), (Some("127.0.0.1:8"), Some(true)));
         let error = read("http = \"127.0.0.1:9\"\n\nhtpp = 1\n").unwrap_err().to_string();
         assert!(error.contains("ratekeeper.toml:3: unknown field `htpp`"), "{error}");
         let error = read("threads = \"many\"\n").unwrap_err().to_string();
@@ -300,6 +212,6 @@ mod tests {
         let url = Some(Secret("redis://:hunter2@example.org".to_owned()));
         let settings = Settings { store: url.clone(), policy: url, ..Settings::default() };
         assert!(!format!("{settings:?}").contains("hunter2"));
-        assert!(!format!("{:?}", settings.check(None).unwrap()).contains("hunter2"));
+        assert!(!format!("{:?}", settings.check(None, |_| Source::Flag).unwrap()).contains("hunter2"));
     }
 }

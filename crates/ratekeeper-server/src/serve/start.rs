@@ -12,23 +12,24 @@ use super::api::Api;
 use super::http::Http;
 use super::listener::{Listener, Stop, serve_all};
 use super::reread::Rereading;
-use super::settings::{Config, Settings};
+use super::settings::{Config, Settings, Source};
 use super::sources::Sources;
 use super::store::Opened;
 use super::tls::Certificates;
 use super::{admin, descriptors, health, logs, reread};
 
-/// Serves until it is told to stop.
+/// Serves until it is told to stop, by settings of the command line and the environment, and of a file
+/// where they have none; `source` has where a setting comes from.
 ///
 /// # Errors
 /// If it cannot start.
-pub fn run(said: Settings, file: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(typed: Settings, file: Option<&Path>, source: impl Fn(&str) -> Source) -> anyhow::Result<()> {
     let settings = match file {
-        Some(file) => said.over(Settings::read(file)?),
-        None => said,
+        Some(file) => typed.over(Settings::read(file)?),
+        None => typed,
     };
     let token = std::env::var(admin::TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-    let config = settings.check(token.as_deref())?;
+    let config = settings.check(token.as_deref(), source)?;
     logs::start(&config)?;
     let threads = config.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
     let runtime = match threads {

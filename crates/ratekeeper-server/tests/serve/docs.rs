@@ -1,11 +1,12 @@
 //! The examples in `docs/http-api.md`, in order, on one server.
 
+use clap::Args as _;
 use ratekeeper_server::serve::api::{
     BATCH_MAX, CLAIMS_MAX, HEADERS_MAX, KEY_BYTES_MAX, LIMIT_SERIES_MAX, PARAMETERS_MAX,
 };
 use ratekeeper_server::serve::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, CALLS, CONNECTIONS_MAX_DEFAULT, HEAD_BYTES_MAX,
-    HEAD_LINES_MAX, HOT_KEYS_MAX, SPANS_MAX,
+    HEAD_LINES_MAX, HOT_KEYS_MAX, SPANS_MAX, Settings,
 };
 use serde_json::Value as Json;
 
@@ -81,4 +82,33 @@ fn bounds_are_those_that_hold() {
     told(&format!("at most {} KiB and {HEAD_LINES_MAX} lines", HEAD_BYTES_MAX >> 10));
     told(&format!("At most {SPANS_MAX} spans"));
     told(&format!("at most {HOT_KEYS_MAX}, in constant memory"));
+}
+
+/// Every setting is a flag, a variable and a field of a file of the same name, and so it is in the table.
+#[test]
+fn settings_are_those_that_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ratekeeper.toml");
+    let (_, table) = SERVER.split_once("| flag | variable | in the file | default |\n").unwrap();
+    let table: Vec<&str> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    let command = Settings::augment_args(clap::Command::new("serve"));
+    let mut count = 0;
+    for argument in command.get_arguments() {
+        let field = argument.get_id().as_str();
+        let (flag, variable) = (field.replace('_', "-"), format!("RATEKEEPER_{}", field.to_uppercase()));
+        assert_eq!(argument.get_long(), Some(flag.as_str()));
+        assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "{flag}");
+        std::fs::write(&path, format!("{field} = [[]]\n")).unwrap();
+        let error = Settings::read(&path).unwrap_err().to_string();
+        assert!(error.contains("invalid type"), "the file has it, too: {error}");
+        if !argument.is_hide_set() {
+            let rows = [format!("| `--{flag} "), format!("| `--{flag}[=")];
+            let row = table.iter().find(|row| rows.iter().any(|start| row.starts_with(start.as_str())));
+            let row = row.unwrap_or_else(|| panic!("there is no row for --{flag}"));
+            assert!(row.contains(&format!("| `{variable}` | `{field}` |")), "{row}");
+            count += 1;
+        }
+    }
+    // The token is in the environment alone.
+    assert_eq!(table.len(), count + 1);
 }

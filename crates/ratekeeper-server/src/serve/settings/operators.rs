@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Deserializer};
 
 use crate::serve::admin::{Admin, TOKEN_VARIABLE, Token};
 
-/// Who says something. Whoever comes later here wins.
+/// Where a setting comes from. What comes later here wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A file of settings.
@@ -19,19 +18,16 @@ pub enum Source {
     Flag,
 }
 
-/// A setting, and who says it: where two settings rule each other out, that decides.
+/// A setting, and where it comes from: where two settings rule each other out, that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said<T> {
-    /// The setting.
-    pub value: T,
-    /// Who says it.
-    pub by: Source,
+pub(super) struct Said<T> {
+    value: T,
+    by: Source,
 }
 
-/// What is read is in a file.
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Said<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(|value| Self { value, by: Source::File })
+impl<T> Said<T> {
+    pub(super) fn new(value: Option<T>, by: Source) -> Option<Self> {
+        value.map(|value| Self { value, by })
     }
 }
 

@@ -1,0 +1,144 @@
+//! The list of settings. Each is written here, once.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use serde::Deserialize;
+
+/// Makes the struct of all settings. Each is optional: what one source leaves out, the next may have.
+macro_rules! settings {
+    ($(#[$of_struct:meta])* pub struct $name:ident { $($(#[$of_field:meta])* pub $field:ident: $type:ty,)+ }) => {
+        $(#[$of_struct])*
+        pub struct $name {
+            $($(#[$of_field])* #[arg(long)] pub $field: Option<$type>,)+
+        }
+
+        impl $name {
+            /// These settings, and those of `below` where they have none.
+            #[must_use]
+            pub fn over(self, below: Self) -> Self {
+                Self { $($field: self.$field.or(below.$field),)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Every setting: its flag, its variable and its help, and its field in a file.
+    #[derive(Args, Clone, Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(clippy::doc_markdown, rustdoc::bare_urls, reason = "it is read in a terminal")]
+    pub struct Settings {
+        /// Where HTTP is spoken [default: 127.0.0.1:8080]; port 0 picks one and says which
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_HTTP")]
+        pub http: String,
+
+        /// Where Envoy's rate limit service is spoken: comes later
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_GRPC", hide = true)]
+        pub grpc: String,
+
+        /// Where the Redis protocol is spoken: comes later
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_RESP", hide = true)]
+        pub resp: String,
+
+        /// A policy, a folder of policies, or the URL of a MongoDB that has them
+        #[arg(value_name = "FILE|FOLDER|URL", env = "RATEKEEPER_POLICY", hide_env_values = true)]
+        pub policy: Secret,
+
+        /// Where counters live, such as redis://127.0.0.1:6379 [default: what the policy names, else memory]
+        #[arg(value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
+        pub store: Secret,
+
+        /// Who signs the certificate of the store's server, in PEM
+        #[arg(value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
+        pub store_ca: PathBuf,
+
+        /// Milliseconds that the store has for an answer; then failure policies decide [default: 25]
+        #[arg(value_name = "MS", env = "RATEKEEPER_STORE_DEADLINE")]
+        pub store_deadline: u64,
+
+        /// What every key in the store begins with, to share it with others [default: nothing]
+        #[arg(value_name = "TEXT", env = "RATEKEEPER_STORE_PREFIX")]
+        pub store_prefix: String,
+
+        /// Connections to the store [default: 1]
+        #[arg(value_name = "N", env = "RATEKEEPER_STORE_CONNECTIONS")]
+        pub store_connections: usize,
+
+        /// Counters that are kept if they are in memory [default: 1000000]
+        #[arg(value_name = "N", env = "RATEKEEPER_MEMORY_KEYS")]
+        pub memory_keys: usize,
+
+        /// Ids and reservations that are kept if they are in memory [default: 100000]
+        #[arg(value_name = "N", env = "RATEKEEPER_MEMORY_IDS")]
+        pub memory_ids: usize,
+
+        /// How many servers share the limits: each has that part of them while the store is away [default: 1]
+        #[arg(value_name = "N", env = "RATEKEEPER_INSTANCES")]
+        pub instances: u32,
+
+        /// The certificate for TLS on every listener, in PEM, with its chain
+        #[arg(value_name = "FILE", env = "RATEKEEPER_TLS_CERT")]
+        pub tls_cert: PathBuf,
+
+        /// The private key that goes with it, in PEM
+        #[arg(value_name = "FILE", env = "RATEKEEPER_TLS_KEY")]
+        pub tls_key: PathBuf,
+
+        /// The token of operators is in this file; or in RATEKEEPER_ADMIN_TOKEN itself
+        #[arg(value_name = "FILE", env = "RATEKEEPER_ADMIN_TOKEN_FILE")]
+        pub admin_token_file: PathBuf,
+
+        /// Serves nothing that is for operators alone; =false serves it after all
+        #[arg(value_name = "BOOL", env = "RATEKEEPER_NO_ADMIN")]
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+        pub no_admin: bool,
+
+        /// What is logged: off, error, warn, info, debug or trace, also by module [default: info]
+        #[arg(value_name = "LEVEL", env = "RATEKEEPER_LOG")]
+        pub log: String,
+
+        /// How it is logged: text or json [default: text]
+        #[arg(value_name = "FORMAT", env = "RATEKEEPER_LOG_FORMAT")]
+        pub log_format: String,
+
+        /// Threads that serve requests [default: one for each processor]
+        #[arg(value_name = "N", env = "RATEKEEPER_THREADS")]
+        pub threads: usize,
+
+        /// Connections that are served at once [default: 16384]
+        #[arg(value_name = "N", env = "RATEKEEPER_CONNECTIONS_MAX")]
+        pub connections_max: usize,
+
+        /// Seconds that everything is served as before when it is told to stop, while /readyz says so [default: 0]
+        #[arg(value_name = "SECONDS", env = "RATEKEEPER_DRAIN_SECONDS")]
+        pub drain_seconds: u64,
+
+        /// Seconds that requests under way have after that [default: 10]
+        #[arg(value_name = "SECONDS", env = "RATEKEEPER_SHUTDOWN_SECONDS")]
+        pub shutdown_seconds: u64,
+
+        /// Sends traces and metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318
+        #[arg(value_name = "URL", env = "RATEKEEPER_OTLP", hide_env_values = true)]
+        pub otlp: Secret,
+    }
+}
+
+/// A text that may hold a password, and is therefore not printed.
+#[derive(Clone, Deserialize, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(...)")
+    }
+}
