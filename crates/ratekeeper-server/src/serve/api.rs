@@ -39,7 +39,7 @@ pub use self::problem::{PROBLEM_JSON, Problem};
 use self::told::{Decided, Told};
 use self::value::Text;
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
-use crate::serve::calls::Answering;
+use crate::serve::calls::{Answering, later};
 use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
@@ -155,7 +155,7 @@ impl Api {
     ) -> Answering<'a> {
         let answer = async move { answered(answer.await) };
         match self.limiter.store().needs_io() {
-            true => Answering::later(answer),
+            true => later(answer),
             // A store that needs no I/O lets nothing wait.
             false => Answering::Now(pin!(answer).now_or_never().unwrap_or_else(|| {
                 Problem::new(503, "the store did not answer at once, although it says that it needs no I/O")

@@ -76,11 +76,7 @@ pub(super) enum Answering<'a> {
     Later(BoxFuture<'a, Answer>),
 }
 
-impl<'a> Answering<'a> {
-    pub(super) fn later(answer: impl Future<Output = Answer> + Send + 'a) -> Self {
-        Self::Later(Box::pin(answer))
-    }
-
+impl Answering<'_> {
     #[inline]
     pub(super) async fn answer(self) -> Answer {
         match self {
@@ -118,12 +114,12 @@ impl Call {
     }
 }
 
-fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Answering<'a> {
-    Answering::later(answer)
+/// An answer that takes a wait.
+pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Answering<'a> {
+    Answering::Later(Box::pin(answer))
 }
 
 /// All calls, those that are called most first.
-#[rustfmt::skip]
 pub static CALLS: [Call; 17] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
-use super::members::{Members, Placed, members, parts};
+use super::members::{Member, Members, Placed, members, parts};
 use super::object::only_objects;
 use super::problem::Problem;
 use super::value::{CLAIMS_MAX, Claim, Few, HEADERS_MAX, Lines, Pairs, Query, Text};
@@ -110,10 +110,6 @@ parts! {
     }
 }
 
-/// The members of all calls but batches: what belongs to another call is told from what belongs to none.
-pub(super) const PARTS: [&[&str]; 6] =
-    [RawCharges::NAMES, PolicyRequest::NAMES, Once::NAMES, Hold::NAMES, GivenBack::NAMES, SettleCall::NAMES];
-
 /// What a call is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'c> {
@@ -124,12 +120,12 @@ pub(super) enum Target<'c> {
 impl TargetCall<'_> {
     /// Which of the two it is about.
     pub(super) fn target(&self) -> Result<Target<'_>, Problem> {
-        match (&self.raw.charges, self.request.first(), self.raw.first()) {
+        match (&self.raw.charges, self.request.first(), &self.raw.on_outage) {
             (Some(_), Some(member), _) => {
                 Err(Problem::got(member, "it beside charges", "charges or a request, not both"))
             }
             (Some(_), None, _) => Ok(Target::Charges(&self.raw)),
-            (None, _, Some(member)) => Err(Problem::got(member, "it without charges", "charges beside it")),
+            (None, _, Some(_)) => Err(Problem::got("on_outage", "it without charges", "charges beside it")),
             (None, _, None) => Ok(Target::Request(&self.request)),
         }
     }
@@ -203,18 +199,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::serve::api::members::names;
 
     #[track_caller]
     fn is_told<'a, T: Members<'a>>(schema: &str) {
         let document: serde_json::Value = serde_json::from_str(crate::serve::openapi::text()).unwrap();
         let told = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
-        let names: BTreeSet<&str> = T::names().into_iter().collect();
+        let names: BTreeSet<&str> = names(T::TAKES).into_iter().collect();
         assert_eq!(names, told.keys().map(String::as_str).collect(), "{schema}");
-        for (index, name) in T::names().into_iter().enumerate() {
-            assert_eq!(T::position(name), Some(index), "{schema}.{name}");
-            let is_of_batch = name == "checks";
-            assert!(is_of_batch || PARTS.concat().contains(&name), "{schema}.{name} belongs to no part");
-        }
     }
 
     #[test]

@@ -8,24 +8,54 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::call;
 use super::problem::Problem;
 
-/// The members of a call, or of a part of one.
+macro_rules! all_members {
+    ($($name:ident)+) => {
+        /// Every member of any call.
+        #[derive(Clone, Copy, Debug, Deserialize)]
+        #[serde(field_identifier)]
+        #[allow(non_camel_case_types, reason = "these are their names")]
+        pub(super) enum Member { $($name),+ }
+
+        impl Member {
+            pub(super) const NAMES: &[&str] = &[$(stringify!($name)),+];
+        }
+    };
+}
+
+all_members! {
+    charges on_outage
+    service method path route query headers client identity body key cost
+    id keep_seconds hold_seconds actual decision units
+    checks
+}
+
+impl Member {
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// A call, or a part of one.
 pub(super) trait Members<'de>: Default {
-    /// How many there are: fewer than bits in the mask of those that were read.
-    const COUNT: usize;
+    /// The bits of its members.
+    const TAKES: u32;
 
-    /// Their names, in their order.
-    fn names() -> Vec<&'static str>;
+    /// Reads the value of one of them.
+    fn read<A: MapAccess<'de>>(&mut self, member: Member, members: &mut A) -> Result<(), A::Error>;
+}
 
-    /// The place of a name.
-    fn position(name: &str) -> Option<usize>;
-
-    /// Reads the value of the member at a place.
-    fn read<A: MapAccess<'de>>(&mut self, position: usize, members: &mut A) -> Result<(), A::Error>;
+/// The names of members with these bits.
+pub(super) fn names(takes: u32) -> Vec<&'static str> {
+    let all = Member::NAMES.iter().enumerate();
+    all.filter(|(index, _)| takes & (1 << index) != 0).map(|(_, name)| *name).collect()
 }
 
 /// Structs of optional members.
@@ -38,9 +68,7 @@ macro_rules! members {
         }
 
         impl $name<'_> {
-            pub(super) const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
-
-            /// The first that was said.
+            /// The first that it has.
             #[allow(dead_code, reason = "not every call asks")]
             pub(super) fn first(&self) -> Option<&'static str> {
                 $(if self.$field.is_some() {
@@ -51,23 +79,12 @@ macro_rules! members {
         }
 
         impl<$life> Members<$life> for $name<$life> {
-            const COUNT: usize = Self::NAMES.len();
-
-            fn names() -> Vec<&'static str> {
-                Self::NAMES.to_vec()
-            }
+            const TAKES: u32 = $(Member::$field.bit())|+;
 
             #[inline]
-            fn position(name: &str) -> Option<usize> {
-                Self::NAMES.iter().position(|known| *known == name)
-            }
-
-            #[inline]
-            fn read<A: MapAccess<$life>>(&mut self, position: usize, members: &mut A) -> Result<(), A::Error> {
-                #[allow(non_camel_case_types, reason = "the names of the members")]
-                enum At { $($field),+ }
-                match position {
-                    $(at if at == At::$field as usize => self.$field = members.next_value()?,)+
+            fn read<A: MapAccess<$life>>(&mut self, member: Member, members: &mut A) -> Result<(), A::Error> {
+                match member {
+                    $(Member::$field => self.$field = members.next_value()?,)+
                     _ => {}
                 }
                 Ok(())
@@ -86,30 +103,13 @@ macro_rules! parts {
         }
 
         impl<$life> Members<$life> for $name<$life> {
-            const COUNT: usize = 0 $(+ <$type>::COUNT)+;
-
-            fn names() -> Vec<&'static str> {
-                [$(<$type>::names()),+].concat()
-            }
+            const TAKES: u32 = $(<$type>::TAKES)|+;
 
             #[inline]
-            fn position(name: &str) -> Option<usize> {
-                let before = 0;
-                $(if let Some(position) = <$type>::position(name) {
-                    return Some(before + position);
-                }
-                let before = before + <$type>::COUNT;)+
-                let _ = before;
-                None
-            }
-
-            #[inline]
-            fn read<A: MapAccess<$life>>(&mut self, position: usize, members: &mut A) -> Result<(), A::Error> {
-                $(if position < <$type>::COUNT {
-                    return self.$part.read(position, members);
-                }
-                let position = position - <$type>::COUNT;)+
-                let _ = position;
+            fn read<A: MapAccess<$life>>(&mut self, member: Member, members: &mut A) -> Result<(), A::Error> {
+                $(if <$type>::TAKES & member.bit() != 0 {
+                    return self.$part.read(member, members);
+                })+
                 Ok(())
             }
         }
@@ -121,7 +121,7 @@ pub(super) use {members, parts};
 /// A call, unless it has a member that only other calls have. In a batch that is the problem of one
 /// check, and the others are decided.
 #[derive(Debug)]
-pub(super) struct Placed<T>(Result<T, &'static str>);
+pub(super) struct Placed<T>(Result<T, Member>);
 
 impl<'de, T: Members<'de>> Placed<T> {
     pub(super) fn into_call(self) -> Result<T, Problem> {
@@ -129,12 +129,13 @@ impl<'de, T: Members<'de>> Placed<T> {
     }
 
     pub(super) fn call(&self) -> Result<&T, Problem> {
-        self.0.as_ref().map_err(|name| Self::misplaced(name))
+        self.0.as_ref().map_err(|member| Self::misplaced(*member))
     }
 
     #[cold]
-    fn misplaced(name: &str) -> Problem {
-        Problem::got(name, "a member of another call", listed(&T::names()))
+    fn misplaced(member: Member) -> Problem {
+        let expected = format!("one of {}", names(T::TAKES).join(", "));
+        Problem::got(member.name(), "a member of another call", expected)
     }
 }
 
@@ -156,81 +157,18 @@ impl<'de, T: Members<'de>> Visitor<'de> for Call<T> {
 
     #[inline]
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        const { assert!(T::COUNT <= u32::BITS as usize, "a bit for each") };
-        let (mut call, mut known, mut misplaced) = (T::default(), 0_u32, None);
-        while let Some(name) = members.next_key_seed(Name::<T>(PhantomData))? {
-            match name {
-                Found::Here(position) => {
-                    let bit = 1 << position;
-                    if known & bit != 0 {
-                        return Err(twice::<T, A::Error>(position));
-                    }
-                    known |= bit;
-                    call.read(position, &mut members)?;
-                }
-                Found::Elsewhere(name) => {
-                    if members.next_value::<Option<IgnoredAny>>()?.is_some() {
-                        misplaced = misplaced.or(Some(name));
-                    }
-                }
+        let (mut call, mut known, mut misplaced) = (T::default(), 0, None);
+        while let Some(member) = members.next_key::<Member>()? {
+            if known & member.bit() != 0 {
+                return Err(A::Error::duplicate_field(member.name()));
+            }
+            known |= member.bit();
+            if T::TAKES & member.bit() != 0 {
+                call.read(member, &mut members)?;
+            } else if members.next_value::<Option<IgnoredAny>>()?.is_some() {
+                misplaced = misplaced.or(Some(member));
             }
         }
         Ok(Placed(misplaced.map_or(Ok(call), Err)))
-    }
-}
-
-/// Where a name belongs.
-enum Found {
-    Here(usize),
-    Elsewhere(&'static str),
-}
-
-struct Name<T>(PhantomData<T>);
-
-impl<'de, T: Members<'de>> DeserializeSeed<'de> for Name<T> {
-    type Value = Found;
-
-    #[inline]
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl<'de, T: Members<'de>> Visitor<'de> for Name<T> {
-    type Value = Found;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a member")
-    }
-
-    #[inline]
-    fn visit_str<E: Error>(self, name: &str) -> Result<Found, E> {
-        match T::position(name) {
-            Some(position) => Ok(Found::Here(position)),
-            None => elsewhere::<T, E>(name),
-        }
-    }
-}
-
-#[cold]
-fn elsewhere<'de, T: Members<'de>, E: Error>(name: &str) -> Result<Found, E> {
-    let known = call::PARTS.iter().copied().flatten().find(|known| **known == name);
-    let unknown = || E::custom(format_args!("unknown field; expected {}", listed(&T::names())));
-    known.map(|known| Found::Elsewhere(known)).ok_or_else(unknown)
-}
-
-#[cold]
-fn twice<'de, T: Members<'de>, E: Error>(position: usize) -> E {
-    E::duplicate_field(T::names().get(position).copied().unwrap_or_default())
-}
-
-/// `a, b or c`.
-fn listed(names: &[&str]) -> String {
-    match names {
-        [others @ .., before, last] => {
-            let others: String = others.iter().map(|name| format!("{name}, ")).collect();
-            format!("{others}{before} or {last}")
-        }
-        names => names.concat(),
     }
 }
