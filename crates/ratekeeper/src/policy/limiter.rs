@@ -191,6 +191,7 @@ impl ServiceLimiter {
     /// with an id if wanted, async or not; those of `ServiceLimiter` are short for it.
     #[must_use]
     pub fn demand(&self, ask: &Ask<'_>) -> Demand<'static> {
+        #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime alone")]
         self.with_demand(ask, |demand| demand.into_owned())
     }
 
@@ -220,12 +221,12 @@ impl ServiceLimiter {
     }
 
     /// The answer without I/O, or what has to be awaited.
-    fn start_check(&self, ask: &Ask<'_>) -> Result<Result<Decision, InvalidInput>, Demand<'static>> {
+    fn start_check(&self, ask: &Ask<'_>) -> Result<Result<Decision, InvalidInput>, Box<Demand<'static>>> {
         self.with_demand(ask, |demand| {
             let mut decision = Decision::default();
             match demand.try_check(&mut decision) {
                 Some(answer) => Ok(answer.map(|()| decision)),
-                None => Err(demand.into_owned()),
+                None => Err(Box::new(demand.into_owned())),
             }
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratekeeper::{
     Clock, Control as _, Enforcement, Engine, Labels, Limiter, ManualClock, MemoryStore, OnOutage, Origin,
-    Quota, RawCharge, RawName, Rule, Store, Timestamp,
+    Quota, RawCharge, RawName, Rule, Store, Timestamp, Verdict,
 };
 
 const KEEP: Duration = Duration::from_secs(60);
@@ -142,7 +142,7 @@ async fn raw_charges_keep_the_names_of_their_caller() {
     let turned = [charges[2].clone(), charges[1].clone(), charges[0].clone()];
     engine.raw(&turned, OnOutage::Allow).refund(&decision, 1).await.unwrap();
     let kept = demand.into_owned();
-    let left: Vec<u32> = kept.peek().await.unwrap().verdicts().iter().map(|v| v.remaining()).collect();
+    let left: Vec<u32> = kept.peek().await.unwrap().verdicts().iter().map(Verdict::remaining).collect();
     assert_eq!(left, [4, 1, 8]);
     assert_eq!(kept.reset().await.unwrap(), 3);
     clock.advance(Duration::from_secs(1));

@@ -4,6 +4,8 @@
 
 mod connections;
 mod control;
+#[cfg(feature = "policy")]
+mod demand;
 mod engine;
 mod exactness;
 mod ids;
