@@ -28,6 +28,7 @@ mod link;
 mod overload;
 mod override_hash;
 mod overrides;
+mod penal;
 mod record;
 mod silence;
 

@@ -13,6 +13,7 @@ mod layout;
 mod lifetimes;
 mod outages;
 mod overrides;
+mod penalties;
 mod permissions;
 mod poison;
 #[cfg(feature = "policy")]

@@ -42,6 +42,7 @@ impl MemoryStore {
         let mut cases: Vec<PenaltyCase<'_>> =
             pairs.map(|(penalty, counters)| shards.case(penalty, counters)).collect();
         judge_penal(&mut parts, &mut cases, now, peek || !has_room, decision);
+        decision.set_counters(charged.iter().map(|fingerprint| fingerprint.low));
         shards.write_back(&mut parts, decision, now, peek || !has_room);
         if has_room {
             self.fullness.found_room(now);

@@ -14,7 +14,8 @@ use ratekeeper_core::{
 use smallvec::SmallVec;
 use std::time::Duration;
 
-use super::encode::tag_of;
+use super::encode::{Asked, tag_of};
+use super::penal;
 use super::record::Record;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -99,22 +100,25 @@ pub(super) fn garbled() -> StoreError {
 /// Takes a reply apart: the instant, and the bytes of each item's answer.
 pub(super) fn split(
     reply: &[u8],
-    charges: impl Iterator<Item = usize>,
+    asked: impl Iterator<Item = Asked>,
 ) -> Result<(Timestamp, Vec<&[u8]>), StoreError> {
     let mut reader = Reader(reply);
     let now = Timestamp::from_micros(reader.whole()?);
-    let mut answers = Vec::with_capacity(charges.size_hint().0);
-    for count in charges {
+    let mut answers = Vec::with_capacity(asked.size_hint().0);
+    for asked in asked {
         let whole = reader.0;
-        skip(&mut reader, count)?;
+        skip(&mut reader, asked)?;
         answers.push(&whole[..whole.len() - reader.0.len()]);
     }
     if reader.0.is_empty() { Ok((now, answers)) } else { Err(garbled()) }
 }
 
-fn skip(reader: &mut Reader<'_>, charges: usize) -> Result<(), StoreError> {
+fn skip(reader: &mut Reader<'_>, asked: Asked) -> Result<(), StoreError> {
     match reader.u8()? {
-        ALLOWED | DENIED => (0..charges).try_for_each(|_| skip_found(reader)),
+        ALLOWED | DENIED => {
+            (0..asked.charges).try_for_each(|_| skip_found(reader))?;
+            if asked.penalties > 0 { penal::skip(reader, asked.penalties) } else { Ok(()) }
+        }
         REPEATED => {
             let length = reader.u32()?;
             reader.take(length as usize).map(|_| ())
@@ -129,7 +133,7 @@ fn skip(reader: &mut Reader<'_>, charges: usize) -> Result<(), StoreError> {
     }
 }
 
-fn skip_found(reader: &mut Reader<'_>) -> Result<(), StoreError> {
+pub(super) fn skip_found(reader: &mut Reader<'_>) -> Result<(), StoreError> {
     match reader.u8()? {
         7 | 8 => {
             reader.take(16)?;
@@ -156,45 +160,48 @@ impl<'a> Answer<'a> {
         if let [REPEATED, _, _, _, _, record @ ..] = self.bytes {
             return Record::read(record)?.repeat(check);
         }
-        let charges = check.charges();
-        self.decide(charges, |index| tag_of_charge(&charges[index]), check.is_peek())
-    }
-
-    /// The decision on `charges`, whose records have these tags.
-    pub(super) fn decide(
-        self,
-        charges: &[Charge<'_>],
-        tag: impl Fn(usize) -> u32,
-        peek: bool,
-    ) -> Result<Decision, StoreError> {
-        let mut reader = Reader(self.bytes);
-        let status = reader.u8()?;
-        if !matches!(status, ALLOWED | DENIED) {
-            return Err(self.failure());
+        if !check.penalties().is_empty() {
+            return penal::decide(self, check);
         }
+        let (charges, peek) = (check.charges(), check.is_peek());
+        let mut begun = self.begin()?;
         let mut decision = Decision::default();
-        let mut value: &[u8] = &[];
         if let [charge] = charges {
-            let (terms, mut state) = found(&mut reader, charge, tag(0), self.now, &mut value)?;
+            let (terms, mut state) = begun.found(charge, tag_of_charge(charge))?;
             let (quota, level) = match &terms {
                 Some((quota, level)) => (quota, *level),
                 None => (charge.quota(), charge.quota_level()),
             };
             judge_one(charge, (quota, level), &mut state, self.now, peek, &mut decision);
         } else {
-            let mut cases: SmallVec<[Case<'_>; 4]> = SmallVec::new();
-            for (index, charge) in charges.iter().enumerate() {
-                let (terms, state) = found(&mut reader, charge, tag(index), self.now, &mut value)?;
-                cases.push(Case::new(charge, terms, state));
-            }
+            let mut cases = begun.cases(charges, |index| tag_of_charge(&charges[index]))?;
             judge(&mut cases, self.now, peek, &mut decision);
         }
-        decision.set_counters(charges.iter().map(|charge| charge.key().digest()));
-        if decision.is_allowed() == (status == ALLOWED) {
-            return Ok(decision);
+        begun.agreed(decision, charges)
+    }
+
+    /// The decision that was recorded, on `charges` whose records have these tags.
+    pub(super) fn recorded(
+        self,
+        charges: &[Charge<'_>],
+        tag: impl Fn(usize) -> u32,
+    ) -> Result<Decision, StoreError> {
+        let mut begun = self.begin()?;
+        let mut cases = begun.cases(charges, tag)?;
+        let at = if begun.reader.0.is_empty() { self.now } else { penal::judged_at(&mut begun.reader)? };
+        let mut decision = Decision::default();
+        judge(&mut cases, at, false, &mut decision);
+        begun.agreed(decision, charges)
+    }
+
+    /// Begins to read the answer to a check.
+    pub(super) fn begin(self) -> Result<Begun<'a>, StoreError> {
+        let mut reader = Reader(self.bytes);
+        let status = reader.u8()?;
+        if !matches!(status, ALLOWED | DENIED) {
+            return Err(self.failure());
         }
-        let message = "the script and this library do not agree: are two versions at work?";
-        Err(StoreError::new(StoreErrorKind::Protocol, message))
+        Ok(Begun { reader, now: self.now, is_allowed: status == ALLOWED, value: &[] })
     }
 
     /// Whether the id was used for another check.
@@ -241,6 +248,76 @@ pub(super) fn tag_of_charge(charge: &Charge<'_>) -> u32 {
     tag_of(charge.key(), charge.quota().algorithm())
 }
 
+/// The script and this library have decided differently.
+#[cold]
+pub(super) fn disagreement() -> StoreError {
+    let message = "the script and this library do not agree: are two versions at work?";
+    StoreError::new(StoreErrorKind::Protocol, message)
+}
+
+/// The answer to a check while it is read.
+#[derive(Debug)]
+pub(super) struct Begun<'a> {
+    pub(super) reader: Reader<'a>,
+    now: Timestamp,
+    is_allowed: bool,
+    /// The last value that was told, which neighbours share.
+    value: &'a [u8],
+}
+
+impl<'a> Begun<'a> {
+    /// The charges with what the script found for each.
+    pub(super) fn cases<'c>(
+        &mut self,
+        charges: &'c [Charge<'c>],
+        tag: impl Fn(usize) -> u32,
+    ) -> Result<SmallVec<[Case<'c>; 4]>, StoreError> {
+        let mut cases = SmallVec::new();
+        for (index, charge) in charges.iter().enumerate() {
+            let (terms, state) = self.found(charge, tag(index))?;
+            cases.push(Case::new(charge, terms, state));
+        }
+        Ok(cases)
+    }
+
+    /// The decision on `charges`, if the script has decided the same.
+    pub(super) fn agreed(
+        &self,
+        mut decision: Decision,
+        charges: &[Charge<'_>],
+    ) -> Result<Decision, StoreError> {
+        if decision.is_allowed() != self.is_allowed {
+            return Err(disagreement());
+        }
+        decision.set_counters(charges.iter().map(|charge| charge.key().digest()));
+        Ok(decision)
+    }
+
+    /// The terms and the state the script found for `charge`.
+    #[inline]
+    fn found(
+        &mut self,
+        charge: &Charge<'_>,
+        tag: u32,
+    ) -> Result<(Option<(Quota, Level)>, State), StoreError> {
+        found(&mut self.reader, charge, tag, self.now, &mut self.value)
+    }
+
+    /// The value that counters of a penalty are in, if there is one.
+    pub(super) fn value(&mut self) -> Result<Option<&'a [u8]>, StoreError> {
+        match self.reader.u8()? {
+            0 => return Ok(None),
+            1 => {}
+            2 => {
+                let length = self.reader.u16()?;
+                self.value = self.reader.take(length.into())?;
+            }
+            _ => return Err(garbled()),
+        }
+        Ok(Some(self.value))
+    }
+}
+
 /// The terms and the state the script found for `charge`. `value` is the value
 /// of the charge before, which neighbours share.
 fn found<'a>(
@@ -285,7 +362,7 @@ fn found<'a>(
 }
 
 /// The state of a charge in a packed value.
-fn packed(value: &[u8], tag: u32, algorithm: Algorithm) -> Result<State, StoreError> {
+pub(super) fn packed(value: &[u8], tag: u32, algorithm: Algorithm) -> Result<State, StoreError> {
     let mut reader = Reader(value);
     let [_, count, _, _] = reader.array()?;
     let mut fixed = Reader(reader.take(FIXED_BYTES * usize::from(count))?);

@@ -15,8 +15,13 @@
 --           if a check can go the short way, one for each value: B counters, B kind (1 token
 --           buckets, 2 a fixed window), B how many are overridable, how such a value begins, and
 --           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
---           I4 limit, d window, I4 cost, d 0, I4 0). Then the items, each of which begins with a byte that says
---           what it is:
+--           I4 limit, d window, I4 cost, d 0, I4 0). In the place of groups a plan may have penalties: B how
+--           many, and for each B flags (1 shadow, 2 denials are strikes, 4 grows with offences), B the
+--           first of the rule's charges, B how many those are, B sentences, I4 tags of the gate, the
+--           strikes and the offences, I4 limit and d window of the strikes, of the offences I4 limit,
+--           d window, d and I4 what one adds to the debt, d and I4 the debt there is room for, and d the
+--           length of each sentence. Then the items, each of which begins with a byte that says what
+--           it is:
 --             0  check    I2 plan, the keys
 --             1  peek     the same; writes nothing
 --             2  once     I2 plan, the keys, B peek, I2 id key, I2 argument with what to
@@ -24,6 +29,8 @@
 --             3  adjust   I2 charges, I2 id key (0: none), c8 digest, and for each charge
 --                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the charge
 --             4  reset    I2 algorithm, I2 key, I4 tag
+--             5  penal    I2 plan with penalties, B what it is (0 check, 1 peek, 2 once), the keys, I2
+--                         for each penalty the key of its counters, and what a `once` has
 --           The keys of a check: for each charge that does not share the value of the one
 --           before it I2 its counter, and for each that is overridable I2 the project's and
 --           I2 the organisation's override (0: none).
@@ -38,7 +45,11 @@
 --               can work out the rest: 7 or 8 (d limit, d window or -1): an override of
 --               the project or organisation applies; then 0: nothing, 1: see the charge
 --               before, 2 (I2 length): the value, 3: a log or leases boiled down to what
---               decides, 4 (d count, d milliseconds left): a counter of Application Kit
+--               decides, 4 (d count, d milliseconds left): a counter of Application Kit. Of a
+--               `penal` then d the instant it was judged at, B whether strikes are counted (0: the
+--               server does not write), and for each penalty what was found (0, 2, or 1: the value
+--               before) and B what came of it: 0 nothing, 1 its gate denies, 2 a strike, 3 the
+--               strike that shut the gate, 4 one that would have if it were not shut already
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
 --             5 unreadable (I2 key)
 --             7 not written (B length): the server's reason
@@ -62,6 +73,7 @@ local function general()
   -- algorithms below.
   local FIXED_PART, MOVING_PART = '<I4I4d', '<dI4'
   local TERMS = '<I4dI4dI4'
+  local PENALTY, PENALTY_BYTES = '<BBBBI4I4I4I4dI4ddI4dI4', 64 -- then the sentences
   local ID = '<BBc8dddI4'                         -- then the answer, then what to keep
   local EXACT = 9007199254740992
   local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
@@ -83,8 +95,9 @@ local function general()
 
   local plans = {}
   for p = 1, plan_count do
-    local n, _, length = unpack_from('<BBI2', blob, first)
+    local n, groups, length = unpack_from('<BBI2', blob, first)
     plans[p] = { n = n, at = first + length }
+    if groups == 0 and length > 4 then plans[p].penal = first + 4 end
     first = first + length + n * CHARGE_BYTES
   end
 
@@ -767,6 +780,19 @@ local function general()
       return tag, a, b, c, e
     end
 
+    -- Finds the record of a counter in a value that can be read.
+    local function seek(ch, value)
+      ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
+      local count = value and byte(value, 2) or 0
+      for i = 1, count do
+        local tag, a, b, c, e = record(value, count, i)
+        if tag == ch.tag then
+          ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
+          break
+        end
+      end
+    end
+
     -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
     -- caller is told was there.
     local function load(ch)
@@ -780,21 +806,13 @@ local function general()
         return nil
       end
       local value = values[ch.k]
-      ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
-      if not value then
-        ch.old = '\0'
-        return nil
+      ch.old = '\0'
+      if value then
+        local format, count = byte(value, 1, 2)
+        if not READABLE[format] or #value ~= 12 + 28 * (count or 0) then return unreadable(ch.k) end
+        ch.old = pack('<BI2', 2, #value) .. value
       end
-      local format, count = byte(value, 1, 2)
-      if not READABLE[format] or #value ~= 12 + 28 * (count or 0) then return unreadable(ch.k) end
-      for i = 1, count do
-        local tag, a, b, c, e = record(value, count, i)
-        if tag == ch.tag then
-          ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
-          break
-        end
-      end
-      ch.old = pack('<BI2', 2, #value) .. value
+      seek(ch, value)
     end
 
     -- Writes a record into its key's value, or takes it out (without `ch.a`).
@@ -911,19 +929,147 @@ local function general()
       end
     end
 
+    -- What a bucket owes, in microseconds and parts of one.
+    local function debt_of(ch, at)
+      local debt, rest = ch.a - at, ch.c
+      if debt < 0 then return 0, 0 end
+      if rest > 0 and ch.e ~= ch.limit then
+        rest = muldiv_up(ch.limit, rest, ch.e)
+        if rest >= ch.limit then return debt + 1, rest - ch.limit end
+      end
+      return debt, rest
+    end
+
+    -- How many units a bucket has left.
+    local function left_in(ch, at)
+      local debt, rest = debt_of(ch, at)
+      local free, part = ch.rm - debt, ch.rr - rest
+      if part < 0 then free, part = free - 1, part + ch.limit end
+      if free < 0 then return 0 end
+      local units, over = muldivmod(ch.limit, free, ch.window)
+      over = over + part
+      return units + (over - fmod(over, ch.window)) / ch.window
+    end
+
+    -- The penalties of a plan, with their keys; and where the item goes on. Their gates and
+    -- strikes are put behind the charges, because they have a say in the instant.
+    local function penalties_of(plan, charges, pos)
+      local terms = plan.penalties
+      if not terms then
+        terms = {}
+        local from = plan.penal + 1
+        for i = 1, byte(blob, plan.penal) do
+          terms[i] = { unpack_from(PENALTY, blob, from) }
+          from = from + PENALTY_BYTES
+          terms[i].sentences = { unpack_from('<' .. string.rep('d', terms[i][4]), blob, from) }
+          from = from + 8 * terms[i][4]
+        end
+        plan.penalties = terms
+      end
+      local penalties, n = {}, plan.n
+      for i = 1, #terms do
+        local t, k = terms[i], nil
+        k, pos = unpack_from('<I2', blob, pos)
+        local flags = t[1]
+        local penalty = {
+          shadow = flags % 2 == 1, counts = flags % 4 >= 2, first = t[2] + 1, last = t[2] + t[3],
+          sentences = t.sentences, n = t[4],
+          gate = { alg = FIXED, k = k, tag = t[5], cost = 1, limit = 1, window = t.sentences[1] },
+          strikes = { alg = FIXED, k = k, tag = t[6], cost = 1, limit = t[8], window = t[9] },
+          offences = flags >= 4 and { alg = TOKEN, k = k, tag = t[7], cost = 1, limit = t[10], window = t[11],
+                                      cm = t[12], cr = t[13], rm = t[14], rr = t[15] },
+        }
+        penalties[i] = penalty
+        charges[n + 2 * i - 1], charges[n + 2 * i] = penalty.gate, penalty.strikes
+      end
+      return penalties, pos
+    end
+
+    -- Finds the counters of a penalty, which are in one value; what to answer if it cannot be read.
+    local function load_penalty(penalty)
+      local failure, value = load(penalty.gate), values[penalty.gate.k]
+      if failure then return failure end
+      seek(penalty.strikes, value)
+      if penalty.offences then seek(penalty.offences, value) end
+    end
+
+    -- Counts a strike, and shuts the gate if it is one too many; what came of it.
+    local function strike(penalty, at)
+      local gate, strikes, offences = penalty.gate, penalty.strikes, penalty.offences
+      if admits(strikes, at) and strikes.nc < strikes.limit then
+        commit(strikes, true, at)
+        return 2
+      end
+      local came = 4
+      if penalty.open then
+        came = 3
+        local so_far = 0
+        if offences then
+          local has_room = admits(offences, at)
+          so_far = offences.limit - left_in(offences, at)
+          commit(offences, has_room, at)
+        end
+        gate.window = penalty.sentences[so_far < 0 and 1 or so_far < penalty.n and so_far + 1 or penalty.n]
+        admits(gate, at)
+        commit(gate, true, at)
+      end
+      if strikes.index then
+        strikes.a = nil
+        save(strikes)
+      end
+      return came
+    end
+
+    -- What a judged check means for its penalties, and what is told of that.
+    local function penalise(penalties, charges, n, at, vetoed, peek, deny_writes)
+      local answer, sent = { pack('<dB', at, deny_writes and 0 or 1) }, nil
+      for i = n, 1, -1 do
+        if byte(charges[i].old) == 2 then
+          sent = charges[i].k
+          break
+        end
+      end
+      for i = 1, #penalties do
+        local penalty, over, came = penalties[i], false, 0
+        local gate = penalty.gate
+        for j = penalty.first, penalty.last do
+          if charges[j].cost > 0 and not charges[j].admitted then over = true end
+        end
+        if vetoed then
+          if not penalty.open and not penalty.shadow then came = 1 end
+        elseif over and penalty.counts and not peek and not deny_writes then
+          came = strike(penalty, at)
+        end
+        if gate.healed and came ~= 3 and not peek and not deny_writes then save(gate) end
+        local old = gate.old
+        if old ~= '\0' then
+          if sent == gate.k then old = '\1' else sent = gate.k end
+        end
+        answer[i + 1] = old .. string.char(came)
+      end
+      return concat(answer)
+    end
+
     -- Judges all charges at one instant. The answer, and the instant.
-    local function judge(charges, n, peek, deny_writes)
+    local function judge(charges, n, peek, deny_writes, penalties)
       local at, again = now, true
+      local all = penalties and n + 2 * #penalties or n
       while again do
         again = false
         local latest = at
-        for i = 1, n do
+        for i = 1, all do
           local seen, window = newest(charges[i])
           if seen > at and seen - at <= window and seen > latest then latest = seen end
         end
         if latest > at then at, again = latest, true end
       end
       local denied = false
+      for i = 1, penalties and #penalties or 0 do
+        local penalty = penalties[i]
+        penalty.open = admits(penalty.gate, at)
+        if not penalty.open and not penalty.shadow then denied = true end
+      end
+      local vetoed = denied
       for i = 1, n do
         local ch = charges[i]
         -- What is only looked at must not keep what healing does to it.
@@ -945,6 +1091,7 @@ local function general()
           commit(ch, not denied and ch.cost > 0 and ch.admitted and not ch.lifted and not ch.blocked, at)
         end
       end
+      if penalties then answer[n + 2] = penalise(penalties, charges, n, at, vetoed, peek, deny_writes) end
       return concat(answer), at
     end
 
@@ -959,8 +1106,11 @@ local function general()
     end
 
     local function check(op, plan, pos, deny_writes)
-      local n, failure, charges = plan.n, nil, nil
+      local n, failure, charges, penalties = plan.n, nil, nil, nil
+      local is_penal = op == 5
+      if is_penal then op, pos = byte(blob, pos), pos + 1 end
       charges, pos = charges_of(charges_in(plan), pos)
+      if is_penal then penalties, pos = penalties_of(plan, charges, pos) end
       for i = 1, n do
         failure = failure or resolve(charges[i])
       end
@@ -977,8 +1127,11 @@ local function general()
       for i = 1, n do
         failure = failure or load(charges[i])
       end
+      for i = 1, penalties and #penalties or 0 do
+        failure = failure or load_penalty(penalties[i])
+      end
       if failure then return failure, pos end
-      local answer, at = judge(charges, n, peek, deny_writes)
+      local answer, at = judge(charges, n, peek, deny_writes, penalties)
       if id and not peek and byte(answer) == 1 then
         local stage, open_until = 0, at
         if hold >= 0 then stage, open_until = 1, at + hold end
@@ -988,17 +1141,6 @@ local function general()
         mark(id, ANEW)
       end
       return answer, pos
-    end
-
-    -- What a bucket owes, in microseconds and parts of one.
-    local function debt_of(ch, at)
-      local debt, rest = ch.a - at, ch.c
-      if debt < 0 then return 0, 0 end
-      if rest > 0 and ch.e ~= ch.limit then
-        rest = muldiv_up(ch.limit, rest, ch.e)
-        if rest >= ch.limit then return debt + 1, rest - ch.limit end
-      end
-      return debt, rest
     end
 
     local function roll(ch, window, at)
@@ -1239,7 +1381,7 @@ local function general()
     local pos = first
     for _ = 1, items do
       local op, number, next_pos = unpack_from('<BI2', blob, pos)
-      local plan = op <= 2 and plans[number]
+      local plan = (op <= 2 or op == 5) and plans[number]
       local before = o
       next_pos = op == 0 and not refusal and ordinary(plan, pos + 3)
       if not next_pos then

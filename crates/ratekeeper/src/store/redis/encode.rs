@@ -13,6 +13,7 @@ use ratekeeper_core::{
 use smallvec::SmallVec;
 
 use super::layout::{CLASSES, Class, Layout};
+use super::penal;
 
 /// An item of a batch.
 #[derive(Debug, Default)]
@@ -28,8 +29,15 @@ pub(super) struct Item {
     references: SmallVec<[(u32, u16); 4]>,
     /// What the script keeps beside an answer, and where that argument is named.
     kept: Option<(u32, Vec<u8>)>,
-    /// How many charges its answer is about.
+    /// What its answer is about.
+    pub(super) asked: Asked,
+}
+
+/// How many charges and penalties an answer tells of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
     pub(super) charges: usize,
+    pub(super) penalties: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +72,8 @@ const BLOCKED: u8 = 8;
 const ON_CALENDAR: u8 = 16;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
+/// The kind of items that have penalties.
+const PENAL: u8 = 5;
 
 /// The algorithm and the quota within its rule, in one word.
 pub(super) fn tag_of(key: Key<'_>, algorithm: Algorithm) -> u32 {
@@ -77,10 +87,21 @@ fn algorithm_number(class: Class, quota: &Quota) -> u8 {
 impl Item {
     /// A check or a peek.
     pub(super) fn check(layout: &Layout, check: &Check<'_>) -> Self {
-        let charges = check.charges();
-        let mut item = Self::sized(charges.len());
-        item.body.extend_from_slice(&[u8::from(check.is_peek()), 0, 0]);
-        item.charges(layout, charges);
+        Self::with_charges(layout, check, u8::from(check.is_peek()))
+    }
+
+    /// The charges of a check and its penalties.
+    fn with_charges(layout: &Layout, check: &Check<'_>, kind: u8) -> Self {
+        let mut item = Self::sized(check.charges().len());
+        item.body.extend_from_slice(&[kind, 0, 0]);
+        item.plan.extend_from_slice(&[check.charges().len() as u8, 0, 4, 0]);
+        if check.penalties().is_empty() {
+            item.charges(layout, check.charges());
+        } else {
+            item.body[0] = PENAL;
+            item.body.push(kind);
+            item.penalties(layout, check);
+        }
         item
     }
 
@@ -91,10 +112,7 @@ impl Item {
         reservation: &Reservation<'_>,
         kept: Vec<u8>,
     ) -> Self {
-        let charges = check.charges();
-        let mut item = Self::sized(charges.len());
-        item.body.extend_from_slice(&[2, 0, 0]);
-        item.charges(layout, charges);
+        let mut item = Self::with_charges(layout, check, 2);
         item.body.push(u8::from(check.is_peek()));
         let id = item.key(Class::Text, |names| names.extend_from_slice(&layout.id(reservation.id())));
         item.refer(id);
@@ -155,7 +173,7 @@ impl Item {
             names: Vec::with_capacity(32 * charges),
             plan: Vec::with_capacity(4 + (CHARGE_BYTES + 52) * charges),
             body: Vec::with_capacity(8 + 8 * charges),
-            charges,
+            asked: Asked { charges, penalties: 0 },
             ..Self::default()
         }
     }
@@ -169,8 +187,10 @@ impl Item {
                 self.intern(class, start)
             })
             .collect();
-        self.plan.extend_from_slice(&[charges.len() as u8, 0, 4, 0]);
-        self.groups(charges, &keys);
+        // Penalties stand where the groups would.
+        if self.plan.len() == 4 {
+            self.groups(charges, &keys);
+        }
         let mut index = 0;
         while index < charges.len() {
             // Neighbours on one key are the quotas of one rule: the script has
@@ -206,8 +226,33 @@ impl Item {
             self.group(group, is_fixed);
         }
         self.plan[1] = runs().count() as u8;
+        self.charges_begin();
+    }
+
+    /// Notes that the charges of the plan begin here.
+    fn charges_begin(&mut self) {
         let length = self.plan.len() as u16;
         self.plan[2..4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// A check with penalties: their terms are in the plan, because they are the same for all
+    /// subjects, and the keys of their counters behind those of the charges.
+    fn penalties(&mut self, layout: &Layout, check: &Check<'_>) {
+        let penalties = check.penalties();
+        self.asked.penalties = penalties.len();
+        self.plan.push(penalties.len() as u8);
+        penalties.iter().for_each(|penalty| penal::terms(&mut self.plan, penalty));
+        self.charges_begin();
+        self.charges(layout, check.charges());
+        for penalty in penalties {
+            // All counters of a rule and subject are in one value.
+            for (gate, quota) in penalty.counters().take(1) {
+                let key = self.key(Class::Text, |names| {
+                    layout.own_counter(gate, quota.algorithm(), names);
+                });
+                self.refer(key);
+            }
+        }
     }
 
     /// Token buckets in one value, or a fixed window.

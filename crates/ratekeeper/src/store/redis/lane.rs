@@ -316,7 +316,7 @@ impl Lane {
     }
 
     fn taken_apart(&self, bytes: Vec<u8>, batch: &[Job]) -> Result<Vec<Reply>, StoreError> {
-        let (now, answers) = split(&bytes, batch.iter().map(|job| job.item.charges))?;
+        let (now, answers) = split(&bytes, batch.iter().map(|job| job.item.asked))?;
         if self.clock.is_none() {
             let own = self.own_clock.now().as_micros();
             self.ahead.store(now.as_micros().wrapping_sub(own).cast_signed(), Ordering::Relaxed);

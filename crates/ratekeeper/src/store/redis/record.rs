@@ -94,7 +94,7 @@ impl<'a> Record<'a> {
         let pairs = check.charges().iter().zip(&self.charges);
         let own = pairs.map(|(charge, kept)| (charge.key(), &kept.quota, charge.index()));
         let charges = self.charges(own)?;
-        Ok(self.answer.decide(&charges, |index| self.charges[index].tag, false)?.from_origin(Origin::Repeat))
+        Ok(self.answer.recorded(&charges, |index| self.charges[index].tag)?.from_origin(Origin::Repeat))
     }
 
     /// What is to be done to make its charges `actual` units (`None`: undone).
@@ -104,7 +104,7 @@ impl<'a> Record<'a> {
     ) -> Result<Vec<(Target<'_>, Change, Receipt)>, StoreError> {
         let key = Key::new(Name::new("held")?, "held")?;
         let charges = self.charges(self.charges.iter().map(|kept| (key, &kept.quota, 0)))?;
-        let decision = self.answer.decide(&charges, |index| self.charges[index].tag, false)?;
+        let decision = self.answer.recorded(&charges, |index| self.charges[index].tag)?;
         let mut changes = Vec::new();
         for (kept, verdict) in self.charges.iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
