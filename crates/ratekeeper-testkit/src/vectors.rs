@@ -1,16 +1,16 @@
 //! The decision tables: TOML files of cases, each a list of steps with what
 //! must come out. `testdata/vectors/README.md` describes the format.
 
+mod build;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ratekeeper_core::{
-    Charge, Charges, Check, Decision, Emergency, Enforcement, Key, Name, Override, OverrideScope, Quota,
-    Reservation, Settled, Timestamp, Verdict,
-};
+use ratekeeper_core::{Charges, Check, Decision, Name, Override, Reservation, Settled, Timestamp, Verdict};
 use serde::Deserialize;
 
+use self::build::{ChargeSpec, PenaltySpec};
 use crate::Engine;
 
 /// The instant that `at = 0` means: 2023-11-14T22:13:20Z, a Tuesday.
@@ -33,22 +33,10 @@ struct Case {
     /// What every charge of the case has unless it says otherwise.
     #[serde(default)]
     defaults: ChargeSpec,
+    /// The penalties of every check of the case unless the step has its own.
+    #[serde(default)]
+    penalties: Vec<PenaltySpec>,
     step: Vec<Step>,
-}
-
-#[derive(Debug, Default, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ChargeSpec {
-    name: Option<String>,
-    key: Option<String>,
-    quota: Option<String>,
-    cost: Option<u64>,
-    shadow: Option<bool>,
-    emergency: Option<String>,
-    endpoint: Option<String>,
-    org: Option<String>,
-    project: Option<String>,
-    flat: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +45,7 @@ struct Step {
     /// Microseconds since the start of the case; may go back.
     at: i64,
     check: Option<Vec<ChargeSpec>>,
+    penalties: Option<Vec<PenaltySpec>>,
     #[serde(default)]
     peek: bool,
     /// Remembers the decision for a refund.
@@ -116,6 +105,9 @@ struct OverrideSpec {
 #[derive(Debug, Default, Deserialize)]
 struct Expect {
     allowed: Option<bool>,
+    /// The names of all verdicts, gates included.
+    verdicts: Option<Vec<String>>,
+    tipped: Option<Vec<String>>,
     remaining: Option<Vec<u32>>,
     reset_after: Option<Vec<u64>>,
     retry_after: Option<RetryAfter>,
@@ -145,8 +137,9 @@ pub fn run_all<E: Engine>(fresh: impl FnMut() -> E) -> usize {
     run(&files("vectors"), fresh)
 }
 
-/// As [`run_all`], with the tables about counters that rules share: surfaces may
-/// keep the keys they are given apart from those, stores do not.
+/// As [`run_all`], with the tables about what only stores know: counters that rules
+/// share, from which surfaces may keep the keys they are given apart, and penalties, which
+/// come with the rules of a policy and not with a call.
 ///
 /// # Panics
 /// As [`run_all`].
@@ -207,8 +200,11 @@ fn run_step<'a, E: Engine>(
     engine.set_now(instant(step.at));
 
     if let Some(specs) = &step.check {
-        let result = build_charges(case, specs).and_then(|charges| {
+        let penal = step.penalties.as_deref().unwrap_or(&case.penalties);
+        let result = build::charges(&case.defaults, specs).and_then(|charges| {
+            let penalties = build::penalties(&case.defaults, penal, specs.len())?;
             let check = charges.check().map_err(|error| error.to_string())?;
+            let check = check.with_penalties(&penalties).map_err(|error| error.to_string())?;
             let decision = decide(engine, step, &if step.peek { check.peek() } else { check })?;
             Ok(Remembered { charges, decision })
         });
@@ -225,10 +221,10 @@ fn run_step<'a, E: Engine>(
         let check = known.charges.check().map_err(|error| error.to_string())?;
         engine.refund(&check, &known.decision, refund.units)?;
     } else if let Some(spec) = &step.reset {
-        let charge = build_charge(case, spec)?;
+        let charge = build::charge(&case.defaults, spec)?;
         engine.reset(charge.key(), charge.quota().algorithm())?;
     } else if let Some(spec) = step.set_override.as_ref().or(step.delete_override.as_ref()) {
-        let scope = build_scope(&spec.endpoint, &spec.org, spec.project.as_deref())?;
+        let scope = build::scope(&spec.endpoint, &spec.org, spec.project.as_deref())?;
         let to = spec.limit.filter(|_| step.set_override.is_some()).map(|limit| Override {
             window: spec.window_ms.map(Duration::from_millis),
             expires_at: spec.expires.map(instant),
@@ -249,59 +245,6 @@ fn decide<E: Engine>(engine: &mut E, step: &Step, check: &Check<'_>) -> Result<D
         _ => return engine.check(check),
     };
     engine.reserve(check, &reservation.map_err(|error| error.to_string())?)
-}
-
-fn build_charges<'a>(case: &'a Case, specs: &'a [ChargeSpec]) -> Result<Charges<'a>, String> {
-    let mut charges = Charges::new();
-    for spec in specs {
-        charges.push(build_charge(case, spec)?).map_err(|error| error.to_string())?;
-    }
-    Ok(charges)
-}
-
-fn build_charge<'a>(case: &'a Case, spec: &'a ChargeSpec) -> Result<Charge<'a>, String> {
-    let text = |error: ratekeeper_core::InvalidInput| error.to_string();
-    let or = |own: &'a Option<String>, shared: &'a Option<String>| own.as_deref().or(shared.as_deref());
-    let defaults = &case.defaults;
-    let name = Name::new(or(&spec.name, &defaults.name).unwrap_or("q")).map_err(text)?;
-    let key = Key::new(name, or(&spec.key, &defaults.key).unwrap_or("k")).map_err(text)?;
-    let quota: Quota =
-        or(&spec.quota, &defaults.quota).ok_or("a charge without a quota")?.parse().map_err(text)?;
-    // The table lives as long as the test: leaking a few quotas is simplest.
-    let mut charge = Charge::new(key, Box::leak(Box::new(quota)))
-        .cost(spec.cost.or(defaults.cost).unwrap_or(1))
-        .map_err(text)?;
-    if spec.shadow.or(defaults.shadow).unwrap_or(false) {
-        charge = charge.enforcement(Enforcement::Shadow);
-    }
-    if spec.flat.or(defaults.flat).unwrap_or(false) {
-        charge = charge.flat();
-    }
-    charge = match or(&spec.emergency, &defaults.emergency) {
-        None => charge,
-        Some("lift") => charge.emergency(Emergency::Lift),
-        Some("block") => charge.emergency(Emergency::Block),
-        Some(other) => return Err(format!("emergency: {other:?}; lift or block")),
-    };
-    if let (Some(endpoint), Some(org)) =
-        (or(&spec.endpoint, &defaults.endpoint), or(&spec.org, &defaults.org))
-    {
-        let scope = build_scope(endpoint, org, or(&spec.project, &defaults.project))?;
-        charge = charge.overridable(scope);
-    }
-    Ok(charge)
-}
-
-fn build_scope<'a>(
-    endpoint: &'a str,
-    org: &'a str,
-    project: Option<&'a str>,
-) -> Result<OverrideScope<'a>, String> {
-    match project {
-        Some(project) => OverrideScope::project(endpoint, org, project),
-        None => OverrideScope::organisation(endpoint, org),
-    }
-    .map_err(|error| error.to_string())
 }
 
 fn expect_error<T>(expect: &Expect, result: Result<T, String>) -> Result<(), String> {
@@ -331,7 +274,11 @@ fn expect_decision(expect: &Expect, result: Result<&Decision, &String>) -> Resul
     let found_retry =
         decision.retry_after().as_micros().map_or("never".to_owned(), |micros| micros.to_string());
     let proceed = u64::try_from(decision.proceed_after().as_micros()).unwrap_or(u64::MAX);
+    let names =
+        |names: &mut dyn Iterator<Item = Name>| names.map(|name| name.to_string()).collect::<Vec<_>>();
     same("allowed", expect.allowed, decision.is_allowed())?;
+    same("verdicts", expect.verdicts.clone(), names(&mut verdicts.iter().map(Verdict::name)))?;
+    same("tipped", expect.tipped.clone(), names(&mut decision.tipped().iter().copied()))?;
     same("admitted", expect.admitted.clone(), verdicts.iter().map(Verdict::is_admitted).collect())?;
     same("remaining", expect.remaining.clone(), verdicts.iter().map(Verdict::remaining).collect())?;
     same(
