@@ -207,6 +207,32 @@ mod tests {
         assert!(error.contains("at most 65536 bytes"), "{error}");
     }
 
+    /// Where the help names a default, it is the one that holds.
+    #[test]
+    fn defaults_are_those_in_the_help() {
+        use clap::Args as _;
+        let config = Settings::default().check(None, |_| Source::Flag).unwrap();
+        let defaults = [
+            ("http", config.http.to_string()),
+            ("store_deadline", config.store.deadline.as_millis().to_string()),
+            ("store_connections", config.store.connections.to_string()),
+            ("memory_keys", config.store.memory_keys.to_string()),
+            ("memory_ids", config.store.memory_ids.to_string()),
+            ("instances", config.instances.to_string()),
+            ("log", config.log),
+            ("log_format", format!("{:?}", config.log_format).to_lowercase()),
+            ("connections_max", config.connections_max.to_string()),
+            ("drain_seconds", config.drain.as_secs().to_string()),
+            ("shutdown_seconds", config.grace.as_secs().to_string()),
+        ];
+        let command = Settings::augment_args(clap::Command::new("serve"));
+        for (setting, default) in defaults {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == setting);
+            let help = argument.and_then(|argument| argument.get_help()).unwrap().to_string();
+            assert!(help.contains(&format!("[default: {default}]")), "{setting}: {help}");
+        }
+    }
+
     #[test]
     fn passwords_are_not_printed() {
         let url = Some(Secret("redis://:hunter2@example.org".to_owned()));

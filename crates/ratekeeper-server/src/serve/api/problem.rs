@@ -136,7 +136,6 @@ fn in_words(text: &str) -> String {
     let what = match what {
         "u64" => "a whole number",
         "u32" => "a whole number of at most 4294967295",
-        what if what.starts_with("struct ") => "an object",
         what => what,
     };
     let at = if place.is_empty() { "" } else { " at line " };
