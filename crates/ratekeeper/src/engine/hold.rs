@@ -1,13 +1,14 @@
 //! What a request holds while it is under way, and gives back when it is over.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use ratekeeper_core::{Decision, InvalidInput};
 use tokio::runtime::Handle;
 use tracing::{Instrument as _, Span};
 
 use super::Demand;
-use super::verbs::at_once;
 
 /// A decision on a request, and what it holds until the request is over.
 #[derive(Debug)]
@@ -46,11 +47,15 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let Some(held) = self.0.take() else { return };
-        if !held.0.engine.needs_io {
-            let _ = at_once(give_back(held));
-        } else if let Ok(runtime) = Handle::try_current() {
-            // A timer outside of a runtime would panic, so nothing is polled there.
-            runtime.spawn(give_back(held));
+        let runtime = Handle::try_current().ok();
+        // A store that needs I/O may reach a timer, which panics outside of a runtime.
+        if held.0.engine.needs_io && runtime.is_none() {
+            return;
+        }
+        let mut release: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(give_back(held));
+        let done = release.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let (Poll::Pending, Some(runtime)) = (done, runtime) {
+            runtime.spawn(release);
         }
     }
 }
