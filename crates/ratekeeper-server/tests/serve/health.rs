@@ -87,6 +87,10 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     assert_eq!(client.call("/v1/limit", &charge("allow")).status, 200);
     let shut = client.call("/v1/limit", &charge("deny"));
     assert_eq!((shut.status, shut.header("retry-after")), (503, Some("1")));
+    // This server's own memory: the second is one too many.
+    let local = [client.call("/v1/limit", &charge("local")), client.call("/v1/limit", &charge("local"))];
+    assert_eq!(local.each_ref().map(|reply| reply.status), [200, 429]);
+    assert_eq!(local[0].json()["origin"], "outage");
     let watching =
         json!({ "charges": [{ "key": "k", "quota": "1/s", "shadow": true }], "on_outage": "deny" });
     assert_eq!(client.call("/v1/limit", &watching).status, 200, "what only watches denies nobody");
