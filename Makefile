@@ -7,7 +7,8 @@ TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint deps servers test-rust test-python test-interleavings test-of-tests test-of-all-tests wheel \
+.PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
+	test-of-store-tests features package api api-check wheel \
 	bench-http bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
@@ -19,8 +20,17 @@ run: ## Build and start the server; it says what listens where, and what to try
 demo: ## Build, and show three layered limits at work in the terminal
 	$(CARGO) run --release --quiet --locked -p ratekeeper-server -- demo
 
-test: lint deps servers test-rust test-python test-interleavings test-of-tests ## Run everything that must pass
+quick: ## After every edit: formatting, clippy, core and unit tests, no servers (90 seconds; the first time 4 minutes)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+	$(CARGO) test --config scripts/quick.toml --locked --quiet -p ratekeeper-core -p ratekeeper-http -p ratekeeper \
+		--features ratekeeper/policy,ratekeeper/redis --lib --test vectors --test properties
+
+test: lint deps servers test-rust test-python test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
+
+test-long: features api-check package bench-instructions test-of-store-tests ## What changes seldom break, after `make test` (budget: 35 minutes)
+	@echo "The long part passed."
 
 lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
 	$(CARGO) fmt --all --check
@@ -48,8 +58,20 @@ test-interleavings: ## The memory store under shuttle, which tries thread interl
 test-of-tests: servers ## Apply wrong edits to algorithms and script one by one; each must make a test fail (budget: 5 minutes)
 	$(PYTHON) scripts/test_of_tests.py --skip policy --skip store
 
-test-of-all-tests: servers ## The same with edits to stores and policies, which take long to build (15 minutes more)
-	$(PYTHON) scripts/test_of_tests.py
+test-of-store-tests: servers ## The same with edits to stores and policies, which take long to build (budget: 17 minutes)
+	$(PYTHON) scripts/test_of_tests.py --skip core --skip script
+
+features: ## Every crate alone, with no feature and with each feature alone (budget: 8 minutes)
+	$(PYTHON) scripts/check_features.py
+
+package: ## What would go to crates.io, packed and built from there (budget: 4 minutes)
+	$(PYTHON) scripts/check_packages.py
+
+api: ## List the library's public API in api/ (budget: 2 minutes)
+	$(PYTHON) scripts/public_api.py
+
+api-check: ## Compare the library's public API with the lists in api/ (budget: 2 minutes)
+	$(PYTHON) scripts/public_api.py --check
 
 bench-memory: ## Compare the memory store with its peers; writes docs/benchmarks.md (8 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --bin memory -- --out ../docs/benchmarks.md

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the workspace depends on: licences, sources, duplicates.
+"""Checks what the workspace depends on: licences, sources, duplicates, and the Rust they ask for.
 
 Reads `cargo metadata`, so it needs nothing but cargo. Advisories need a database
 from the network, which a build must not depend on: they are checked where
@@ -76,8 +76,27 @@ def compatible(version: str) -> str:
     return major if major != "0" else f"0.{minor}" if minor != "0" else f"0.0.{patch}"
 
 
+def release(version: str) -> tuple[int, ...]:
+    """A version of Rust as numbers; 1.89 is 1.89.0."""
+    numbers = [int(number) for number in version.split("-")[0].split(".")]
+    return tuple(numbers + [0] * (3 - len(numbers)))
+
+
+def too_new(packages: list[dict]) -> list[str]:
+    """Dependencies that a Rust as old as we promise to build with could not build."""
+    ours = {package["rust_version"] for package in packages if package["source"] is None}
+    if None in ours or len(ours) != 1:
+        return [f"rust-version: got {', '.join(sorted(map(str, ours)))}; expected one for all of our crates"]
+    (promised,) = ours
+    return [
+        f"{package['name']} {package['version']}: asks for Rust {package['rust_version']}; expected at most {promised}"
+        for package in packages
+        if package["rust_version"] and release(package["rust_version"]) > release(promised)
+    ]
+
+
 def problems(packages: list[dict]) -> list[str]:
-    found = []
+    found = too_new(packages)
     versions = collections.defaultdict(set)
     for package in packages:
         name = f"{package['name']} {package['version']}"
@@ -114,7 +133,7 @@ def main() -> int:
     for problem in found:
         print(f"error: {problem}", file=sys.stderr)
     outside = sum(package["source"] is not None for package in metadata["packages"])
-    print(f"{outside} dependencies checked: licences, sources, duplicates; {len(found)} problems")
+    print(f"{outside} dependencies checked: licences, sources, duplicates, Rust versions; {len(found)} problems")
     return 1 if found else 0
 
 
