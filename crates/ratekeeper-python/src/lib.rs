@@ -71,6 +71,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("EXPOSE_HEADERS", ratekeeper_http::field::EXPOSE)?;
+        module.add("STORE_SCHEMES", crate::store::schemes(module.py())?)?;
         crate::error::register(module)?;
         crate::logging::register(module)?;
         crate::runtime::register(module.py())

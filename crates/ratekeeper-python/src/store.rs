@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
-use ratekeeper::{BreakerPolicy, MAX_KEYS_DEFAULT, MemoryStore, RedisStore, RedisStoreBuilder};
+use ratekeeper::{
+    BreakerPolicy, InvalidInput, MAX_KEYS_DEFAULT, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
+};
 
 use self::health::{Health, ManualClock};
 use crate::arguments::{duration, fitting, float, seconds, type_name, whole};
@@ -31,23 +35,26 @@ pub(crate) struct Store(Backing);
 #[derive(Debug)]
 enum Backing {
     Memory(Arc<MemoryStore>),
-    Redis(Box<Redis>),
+    Server(Box<Server>),
 }
 
 #[derive(Debug)]
-struct Redis {
-    builder: RedisStoreBuilder,
-    live: PerProcess<RedisStore>,
+struct Server {
+    url: StoreUrl,
+    options: OpenOptions,
+    live: PerProcess<OpenedStore>,
 }
 
-impl Redis {
-    fn build(builder: &RedisStoreBuilder) -> PyResult<RedisStore> {
-        Ok(within(|| builder.clone().build())?.map_err(Failure::from)?)
+impl Server {
+    fn live(&self) -> PyResult<OpenedStore> {
+        self.live.get_or(|| opened(&self.url, &self.options))
     }
+}
 
-    fn live(&self) -> PyResult<RedisStore> {
-        self.live.get_or(|| Self::build(&self.builder))
-    }
+fn opened(url: &StoreUrl, options: &OpenOptions) -> PyResult<OpenedStore> {
+    // Memory needs no runtime, so none is started for it.
+    let opened = if url.is_memory() { open(url, options) } else { within(|| open(url, options))? };
+    Ok(opened.map_err(Failure::from)?)
 }
 
 impl Store {
@@ -56,29 +63,27 @@ impl Store {
         Self(Backing::Memory(Arc::new(MemoryStore::new())))
     }
 
+    fn at(url: StoreUrl, options: OpenOptions) -> PyResult<Self> {
+        Ok(Self(match opened(&url, &options)? {
+            OpenedStore::Memory(store) => Backing::Memory(store),
+            server => Backing::Server(Box::new(Server { url, options, live: PerProcess::new(server) })),
+        }))
+    }
+
     /// The store of this process.
     pub(crate) fn live(&self) -> PyResult<Shared> {
         Ok(match &self.0 {
             Backing::Memory(store) => Arc::clone(store) as Shared,
-            Backing::Redis(redis) => Arc::new(redis.live()?),
+            Backing::Server(server) => server.live()?.store(),
         })
     }
 
     pub(crate) fn reach(&self) -> Reach {
         match &self.0 {
             Backing::Memory(_) => Reach::Memory,
-            Backing::Redis(_) => Reach::Far,
+            Backing::Server(_) => Reach::Far,
         }
     }
-}
-
-/// Valkey's names for what Redis calls otherwise.
-fn as_redis_url(url: &str) -> String {
-    let schemes =
-        [("valkey://", "redis://"), ("valkeys://", "rediss://"), ("valkey+unix://", "redis+unix://")];
-    let known =
-        schemes.iter().find_map(|(valkey, redis)| Some(format!("{redis}{}", url.strip_prefix(valkey)?)));
-    known.unwrap_or_else(|| url.to_owned())
 }
 
 #[pymethods]
@@ -138,31 +143,27 @@ impl Store {
             probe_after: duration("breaker_probe_after", breaker_probe_after)?,
             probe_after_max: duration("breaker_probe_after_max", breaker_probe_after_max)?,
         };
-        let mut builder = RedisStore::builder(&as_redis_url(url))
-            .prefix(prefix)
-            .deadline(duration("deadline", deadline)?)
-            .connections(fitting("connections", connections, "1 to 64 connections")?)
-            .queue_max(fitting("queue_max", queue_max, SMALL)?)
-            .breaker(breaker);
+        let deadline = duration("deadline", deadline)?;
+        let connections = fitting("connections", connections, "1 to 64 connections")?;
+        let queue_max = fitting("queue_max", queue_max, SMALL)?;
+        let mut options = OpenOptions::new().redis(|redis| {
+            let redis = redis.prefix(prefix).deadline(deadline).breaker(breaker);
+            redis.connections(connections).queue_max(queue_max)
+        });
         if let Some(pem) = certificate_authority {
-            builder = builder.certificate_authority(bytes_of("certificate_authority", pem)?);
+            let pem = bytes_of("certificate_authority", pem)?;
+            options = options.redis(|redis| redis.certificate_authority(pem));
         }
         if let Some(clock) = clock {
-            builder = builder.clock(Arc::new(clock.get().0.clone()));
+            options = options.redis(|redis| redis.clock(Arc::new(clock.get().0.clone())));
         }
-        let live = PerProcess::new(Redis::build(&builder)?);
-        Ok(Self(Backing::Redis(Box::new(Redis { builder, live }))))
+        Self::at(StoreUrl::server(url).map_err(Failure::from)?, options)
     }
 
     /// `memory`, `memory://`, or a URL of `Store.redis`.
     #[staticmethod]
     fn open(url: &str) -> PyResult<Self> {
-        if matches!(url, "memory" | "memory://") {
-            return Ok(Self::in_memory());
-        }
-        let builder = RedisStore::builder(&as_redis_url(url));
-        let live = PerProcess::new(Redis::build(&builder)?);
-        Ok(Self(Backing::Redis(Box::new(Redis { builder, live }))))
+        Self::at(url.parse().map_err(|error: InvalidInput| Failure::from(error))?, OpenOptions::new())
     }
 
     /// "memory" or "redis".
@@ -170,7 +171,7 @@ impl Store {
     pub(crate) fn kind(&self) -> &'static str {
         match &self.0 {
             Backing::Memory(_) => "memory",
-            Backing::Redis(_) => "redis",
+            Backing::Server(_) => "redis",
         }
     }
 
@@ -211,7 +212,7 @@ impl Store {
     fn pinged(&self) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
         let store = match &self.0 {
             Backing::Memory(_) => None,
-            Backing::Redis(redis) => Some(redis.live()?),
+            Backing::Server(server) => Some(server.live()?),
         };
         Ok(async move {
             match store {
@@ -220,6 +221,11 @@ impl Store {
             }
         })
     }
+}
+
+/// Every scheme that `Store.open` knows.
+pub(crate) fn schemes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    PyTuple::new(py, ratekeeper::store::schemes().collect::<Vec<_>>())
 }
 
 fn bytes_of(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {

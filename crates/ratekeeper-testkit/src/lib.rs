@@ -6,6 +6,7 @@
 //! - [`history`]: random histories, run on an engine and on the model at once;
 //! - [`penal`]: rules with penalties;
 //! - [`servers`]: real servers for a test, and one that is silent;
+//! - [`store_urls`]: the URLs of `testdata/store_urls.toml`;
 //! - [`wait`]: how tests wait for what must happen;
 //! - [`allocations`]: an allocator that counts;
 //! - [`cpu`]: what work costs, where time on a clock would tell of the machine;
@@ -19,6 +20,7 @@ pub mod fuzz;
 pub mod history;
 pub mod penal;
 pub mod servers;
+pub mod store_urls;
 pub mod vectors;
 pub mod wait;
 

@@ -45,4 +45,7 @@ pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
-pub use store::{BreakerState, Health, Overrides, Store, StoreError, StoreErrorKind, StoreFuture};
+pub use store::{
+    BreakerState, Health, OpenOptions, OpenedStore, Overrides, Store, StoreError, StoreErrorKind,
+    StoreFuture, StoreUrl,
+};

@@ -2,6 +2,7 @@
 
 mod meetings;
 pub mod memory;
+mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
 
@@ -10,6 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+pub use self::open::{OpenOptions, OpenedStore, StoreUrl, URL_BYTES_MAX, open, schemes};
 use crate::control::Control;
 use ratekeeper_core::{
     Algorithm, Charge, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled,

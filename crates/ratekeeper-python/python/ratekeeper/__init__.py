@@ -16,6 +16,7 @@ library, `ratekeeper.limits_storage`.
 
 from ._native import (
     EXPOSE_HEADERS,
+    STORE_SCHEMES,
     Charge,
     Decision,
     Denial,
@@ -48,6 +49,7 @@ from ._result import RateLimitResult
 # Without `Request`: `import *` would hide the framework's.
 __all__ = [
     "EXPOSE_HEADERS",
+    "STORE_SCHEMES",
     "Charge",
     "Decision",
     "Denial",

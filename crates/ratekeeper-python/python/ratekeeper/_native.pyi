@@ -32,6 +32,7 @@ __all__ = [
     "RatekeeperError",
     "Request",
     "Rule",
+    "STORE_SCHEMES",
     "ServiceLimiter",
     "Store",
     "StoreError",
@@ -996,6 +997,9 @@ class ServiceLimiter:
 
 EXPOSE_HEADERS: str
 """Every field about limits that can be sent: for Access-Control-Expose-Headers."""
+
+STORE_SCHEMES: tuple[str, ...]
+"""Every scheme that the URL of a store may have."""
 
 def mode_from_environment() -> _Mode | None:
     """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""

@@ -13,7 +13,7 @@ by the clock of this process, as that library expects them.
 | URI | storage |
 |---|---|
 | `ratekeeper+memory://` | this process |
-| `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, and the same with `valkey` | a server |
+| `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, `+unix://`, and the same with `valkey` | a server |
 | `async+` before any of them | the same for asyncio |
 """
 
@@ -30,13 +30,12 @@ from limits.aio.storage.base import SlidingWindowCounterSupport as AsyncSlidingW
 from limits.errors import ConfigurationError
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
-from ._native import Charge, Decision, Quota, Store, StoreError
+from ._native import STORE_SCHEMES, Charge, Decision, Quota, Store, StoreError
 from .keys import bounded
 
 __all__ = ["AsyncRatekeeperStorage", "RatekeeperStorage"]
 
-_REMOTE = ("redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix")
-_SCHEMES = [f"ratekeeper+{kind}" for kind in ("memory", *_REMOTE)]
+_SCHEMES = [f"ratekeeper+{scheme}" for scheme in STORE_SCHEMES]
 _ASYNC_SCHEMES = [f"async+{scheme}" for scheme in _SCHEMES]
 
 # The names of the three kinds of counters; all quotas of a name share a key on the server.
@@ -127,7 +126,7 @@ class _Connected:
             raise ConfigurationError(f"{uri.split('@')[-1]}: {error}") from error
 
     def _open(self) -> Store:
-        if self._url.startswith("memory"):
+        if self._url == "memory://":
             return Store.memory(**self._options)
         return Store.redis(self._url, prefix=self._prefix, **{"deadline": _DEADLINE, **self._options})
 
@@ -144,13 +143,9 @@ class _Connected:
         return StoreError
 
 
-# How the package redis calls them. Only the scheme: the rest may be somebody's password.
-_SCHEMES_OF_CLIENT = {
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "redis+unix": "unix",
-    "valkey+unix": "unix",
-}
+def _scheme_of_client(scheme: str) -> str:
+    """What the package redis calls it. Only the scheme: the rest may be somebody's password."""
+    return "unix" if scheme.endswith("unix") else scheme.replace("valkey", "redis")
 
 
 def _client(url: str, certificate_authority: str | bytes | None) -> Any:
@@ -164,7 +159,7 @@ def _client(url: str, certificate_authority: str | bytes | None) -> Any:
     if certificate_authority is not None:
         pem = certificate_authority
         options["ssl_ca_data"] = pem.decode() if isinstance(pem, bytes) else pem
-    return redis.Redis.from_url(f"{_SCHEMES_OF_CLIENT.get(scheme, scheme)}://{rest}", **options)
+    return redis.Redis.from_url(f"{_scheme_of_client(scheme)}://{rest}", **options)
 
 
 def _delete_all(client: Any, beginning: str, end: str) -> int:

@@ -11,10 +11,10 @@ mod request;
 use std::io::Write;
 use std::process::ExitCode;
 
-use ratekeeper::{Decision, Origin};
+use ratekeeper::{Decision, OpenedStore, Origin, StoreUrl};
 
 use self::request::ByPolicy;
-use super::opened::{Address, Opened, runtime};
+use super::opened::{Address, runtime, unanswered};
 use crate::cli::{CheckOptions, Format};
 use crate::failure::Failure;
 use crate::printed;
@@ -61,11 +61,11 @@ async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
 }
 
 /// The store, which has answered.
-async fn open(options: &CheckOptions, named: Option<&str>) -> Result<Opened, Failure> {
-    let address = Address::of(&options.store, named)?;
-    let opened = Opened::new(address.as_ref())?;
-    opened.ping().await?;
-    if address.is_none() && options.format == Format::Text && !options.peek {
+async fn open(options: &CheckOptions, of_policy: Option<StoreUrl>) -> Result<OpenedStore, Failure> {
+    let address = Address::of(&options.store, of_policy)?;
+    let opened = address.open()?;
+    opened.ping().await.map_err(|error| unanswered(&error))?;
+    if address.url.is_memory() && options.format == Format::Text && !options.peek {
         let _ = writeln!(
             anstream::stderr(),
             "note: counted in memory, which ends with this command; --store URL counts on a server"

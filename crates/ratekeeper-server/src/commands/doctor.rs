@@ -41,12 +41,12 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 
 fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     let (mut findings, named) = policies::look(options.policy.as_deref());
-    match Address::of(&options.store, named.as_deref())? {
-        None => findings.insert(0, in_memory()),
-        Some(address) => {
-            let seen = runtime().map_err(Failure::new)?.block_on(store(&address))?;
-            findings.splice(0..0, seen);
-        }
+    let address = Address::of(&options.store, named)?;
+    if address.url.is_memory() {
+        findings.insert(0, in_memory());
+    } else {
+        let seen = runtime().map_err(Failure::new)?.block_on(store(&address))?;
+        findings.splice(0..0, seen);
     }
     Ok(findings)
 }

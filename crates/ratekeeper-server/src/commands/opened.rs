@@ -1,88 +1,56 @@
 //! A store for one command: opened, asked, and gone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper::{MemoryStore, RedisStore, Store, StoreError, StoreErrorKind};
+use ratekeeper::store::open;
+use ratekeeper::{InvalidInput, OpenOptions, OpenedStore, StoreError, StoreErrorKind, StoreUrl};
 use ratekeeper_server::files::{self, AUTHORITIES_BYTES_MAX};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreOptions;
 use crate::failure::Failure;
 
-/// What a store in this process is called.
-pub(super) const MEMORY: &str = "memory";
-
-/// Where counters are.
-#[derive(Clone, Debug)]
-pub(super) enum Opened {
-    /// In this process, for as long as the command runs.
-    Memory(Arc<MemoryStore>),
-    /// On a server.
-    Redis(RedisStore),
-}
-
-/// A server to be asked: what was typed, and what was read for it.
+/// A store to be asked: what was typed, and what was read for it.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// May hold a password.
-    pub(super) url: String,
+    pub(super) url: StoreUrl,
     pub(super) ca: Option<Vec<u8>>,
     pub(super) timeout: Duration,
 }
 
 impl Address {
-    /// What the options say, or else `otherwise`, the policy's; `None` is this process's memory.
-    pub(super) fn of(options: &StoreOptions, otherwise: Option<&str>) -> Result<Option<Self>, Failure> {
-        let Some(url) = options.store.as_deref().or(otherwise).filter(|url| *url != MEMORY) else {
-            return Ok(None);
+    /// What the options say, or else the policy, or else this process's memory.
+    pub(super) fn of(options: &StoreOptions, of_policy: Option<StoreUrl>) -> Result<Self, Failure> {
+        let url = match &options.store {
+            Some(text) => text.parse().map_err(|error| unusable(&error))?,
+            None => of_policy.unwrap_or_else(StoreUrl::memory),
         };
-        let ca = options.store_ca.as_ref().map(|path| {
+        let ca = options.store_ca.as_ref().filter(|_| !url.is_memory()).map(|path| {
             files::bytes(path, AUTHORITIES_BYTES_MAX).map_err(|error| {
                 Failure::new(format!("--store-ca {error:#}"))
                     .hint("it is a file with certificates in PEM form")
             })
         });
-        let ca = ca.transpose()?;
-        Ok(Some(Self { url: url.to_owned(), ca, timeout: Duration::from_millis(options.timeout) }))
+        Ok(Self { url, ca: ca.transpose()?, timeout: Duration::from_millis(options.timeout) })
     }
 
-    /// A store on the server, which is not asked yet.
-    pub(super) fn open(&self) -> Result<RedisStore, Failure> {
-        // A service has a connection already; a command makes one first.
-        let mut builder = RedisStore::builder(&self.url).deadline(self.timeout);
-        if let Some(ca) = &self.ca {
-            builder = builder.certificate_authority(ca.clone());
-        }
-        builder.build().map_err(|error| {
-            Failure::new(format!("--store: got {}; expected {}", error.got, error.expected))
-                .hint("`memory` counts in this process alone")
-        })
+    /// The store, which is not asked yet.
+    pub(super) fn open(&self) -> Result<OpenedStore, Failure> {
+        let options = OpenOptions::new().redis(|redis| {
+            // A service has a connection already; a command makes one first.
+            let redis = redis.deadline(self.timeout);
+            match &self.ca {
+                Some(ca) => redis.certificate_authority(ca.clone()),
+                None => redis,
+            }
+        });
+        open(&self.url, &options).map_err(|error| unusable(&error))
     }
 }
 
-impl Opened {
-    pub(super) fn new(address: Option<&Address>) -> Result<Self, Failure> {
-        match address {
-            None => Ok(Self::Memory(Arc::new(MemoryStore::new()))),
-            Some(address) => address.open().map(Self::Redis),
-        }
-    }
-
-    pub(super) fn store(&self) -> Arc<dyn Store> {
-        match self {
-            Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
-            Self::Redis(store) => Arc::new(store.clone()),
-        }
-    }
-
-    /// Whether it can be asked; and if not, why.
-    pub(super) async fn ping(&self) -> Result<(), Failure> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(store) => store.ping().await.map_err(|error| unanswered(&error)),
-        }
-    }
+fn unusable(error: &InvalidInput) -> Failure {
+    Failure::new(format!("--store: got {}; expected {}", error.got, error.expected))
+        .hint("`memory` counts in this process alone")
 }
 
 /// Everything a command does in the background ends with it.

@@ -27,10 +27,10 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// The store that it names: memory, or a URL that may hold a password.
-    pub(super) fn store(&self) -> Option<&str> {
+    /// The store that it names.
+    pub(super) fn store(&self) -> Option<&StoreUrl> {
         match &self.verdict {
-            Verdict::Good(summary) => summary.store.as_ref().map(StoreUrl::as_str),
+            Verdict::Good(summary) => summary.store.as_ref(),
             Verdict::Wrong(_) | Verdict::Unread { .. } => None,
         }
     }

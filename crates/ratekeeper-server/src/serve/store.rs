@@ -5,14 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ratekeeper::policy::Policies;
-use ratekeeper::{MemoryStore, RedisStore, Store};
+use ratekeeper::store::open;
+use ratekeeper::{OpenOptions, OpenedStore, Store, StoreUrl};
 
 use super::settings::{Secret, StoreConfig};
 use crate::files::{self, AUTHORITIES_BYTES_MAX};
-
-/// What counters in this process are called.
-const MEMORY: &str = "memory";
-const SCHEMES: [&str; 7] = ["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"];
 
 /// The store.
 pub(super) struct Opened {
@@ -24,43 +21,40 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// What the settings say, or else the policies.
+    /// What the settings say, or else the policies, or else memory.
     pub(super) fn new(config: &StoreConfig, policies: &Policies) -> anyhow::Result<Self> {
         let url = match &config.url {
-            Some(Secret(url)) => Some(url.clone()),
+            Some(Secret(url)) => Some(url.parse()?),
             None => store_of_policies(policies)?,
         };
-        let Some(url) = url.filter(|url| url != MEMORY) else {
-            let store =
-                MemoryStore::builder().max_keys(config.memory_keys).max_ids(config.memory_ids).build();
-            let description = "memory, of this process alone";
-            return Ok(Self { store: Arc::new(store), description, deadline: None });
+        let url = url.unwrap_or_else(StoreUrl::memory);
+        let opened = open(&url, &options(config, &url)?)?;
+        let (description, deadline) = match &opened {
+            OpenedStore::Memory(_) => ("memory, of this process alone", None),
+            _ => ("Redis", Some(config.deadline)),
         };
-        // Only what stands before it: the rest may hold a password.
-        let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-        if let Some(scheme) = scheme.filter(|scheme| !SCHEMES.contains(scheme)) {
-            bail!("store: got a URL of {scheme:?}; expected {MEMORY}, redis://, rediss:// or redis+unix://");
-        }
-        let mut builder = RedisStore::builder(&url)
-            .deadline(config.deadline)
-            .prefix(&config.prefix)
-            .connections(config.connections);
-        if let Some(path) = &config.ca {
-            let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
-            builder = builder.certificate_authority(pem);
-        }
-        let store = builder.build()?;
-        Ok(Self { store: Arc::new(store), description: "Redis", deadline: Some(config.deadline) })
+        Ok(Self { store: opened.store(), description, deadline })
     }
 }
 
+fn options(config: &StoreConfig, url: &StoreUrl) -> anyhow::Result<OpenOptions> {
+    let options = OpenOptions::new()
+        .memory(|memory| memory.max_keys(config.memory_keys).max_ids(config.memory_ids))
+        .redis(|redis| {
+            redis.deadline(config.deadline).prefix(&config.prefix).connections(config.connections)
+        });
+    let Some(path) = config.ca.as_ref().filter(|_| !url.is_memory()) else { return Ok(options) };
+    let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
+    Ok(options.redis(|redis| redis.certificate_authority(pem)))
+}
+
 /// What the policies say of the store, if they agree.
-fn store_of_policies(policies: &Policies) -> anyhow::Result<Option<String>> {
+fn store_of_policies(policies: &Policies) -> anyhow::Result<Option<StoreUrl>> {
     let named = policies.status().into_iter().filter_map(|service| {
         let policy = policies.policy(&service.service)?;
-        policy.store().map(|url| (service.service, url.as_str().to_owned()))
+        policy.store().map(|url| (service.service, url.clone()))
     });
-    let mut found: Option<(String, String)> = None;
+    let mut found: Option<(String, StoreUrl)> = None;
     for (service, url) in named {
         match &found {
             Some((other, known)) if *known != url => {

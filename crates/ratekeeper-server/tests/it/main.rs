@@ -9,6 +9,7 @@ mod examples;
 mod help;
 mod policy;
 mod served;
+mod stores;
 
 use std::process::{Command, Output};
 

@@ -14,11 +14,9 @@ mod shape;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{InvalidInput, Quota};
+use ratekeeper_core::Quota;
 
 pub use self::network::Network;
 use super::address::ProxyHeader;
@@ -27,8 +25,7 @@ use super::problem::Problems;
 use crate::control::Mode;
 use crate::engine::OnOutage;
 pub use crate::engine::Scope;
-use crate::store::Store;
-use crate::store::memory::MemoryStore;
+pub use crate::store::StoreUrl;
 
 /// How many rules a policy may have.
 pub const RULES_MAX: usize = 1_000;
@@ -202,46 +199,6 @@ pub struct PenaltySpec {
     pub escalate: u32,
     /// The longest penalty.
     pub max: Duration,
-}
-
-/// Where counters live: `memory`, or the URL of a server, which may hold a
-/// password and is therefore never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StoreUrl(String);
-
-impl StoreUrl {
-    /// The URL.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl StoreUrl {
-    /// Opens the store: within a tokio runtime, unless it is `memory`.
-    ///
-    /// # Errors
-    /// If the URL cannot be used, or this program was built without the feature `redis`.
-    pub fn open(&self) -> Result<Arc<dyn Store>, InvalidInput> {
-        if self.0 == "memory" {
-            return Ok(Arc::new(MemoryStore::new()));
-        }
-        #[cfg(feature = "redis")]
-        return Ok(Arc::new(crate::store::redis::RedisStore::builder(&self.0).build()?));
-        #[cfg(not(feature = "redis"))]
-        Err(InvalidInput::new(
-            ratekeeper_core::Field::Store,
-            "a server, in a program that has only memory",
-            "`memory`, or a program that is built with the feature `redis`",
-        ))
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = self.0.split("://").next().unwrap_or_default();
-        write!(f, "StoreUrl({scheme}...)")
-    }
 }
 
 impl PolicySpec {

@@ -52,7 +52,7 @@ use self::link::{Link, Script};
 use self::record::Record;
 use crate::control::{Control, ControlCell};
 use crate::store::meetings::Meetings;
-use crate::store::{Health, Overrides, Store, StoreError, StoreFuture};
+use crate::store::{Health, Overrides, Store, StoreError, StoreFuture, StoreUrl};
 
 /// The script, for those who want to read what runs on their server.
 pub const SCRIPT: &str = include_str!("redis/decide.lua");
@@ -69,10 +69,8 @@ const TEST_TTL_MILLIS: u64 = 60_000;
 /// The longest prefix of keys, in bytes.
 pub const PREFIX_BYTES_MAX: usize = 128;
 
-/// What an URL should be.
-const URL: &str = "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0";
 /// What should come with a certificate authority.
-const AUTHORITY: &str = "rediss:// and certificates in PEM form with a certificate authority";
+const AUTHORITY: &str = "rediss:// or valkeys://, and certificates in PEM form, with a certificate authority";
 
 /// A store on Redis (6.2 and later) or Valkey (7.2 and later).
 ///
@@ -109,9 +107,10 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStore {
-    /// A store on the server at `url`: `redis://`, `rediss://` (TLS) or
-    /// `redis+unix://`, with user, password and database number as usual
-    /// (`redis://user:password@host:6379/2`).
+    /// A store on the server at `url`: `redis://`, `rediss://` (TLS) or `redis+unix://`, or the
+    /// same with `valkey`, with user, password and database number as usual
+    /// (`redis://user:password@host:6379/2`). What can also be `memory` is for
+    /// [`open`](crate::store::open).
     #[must_use]
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder {
@@ -142,6 +141,11 @@ impl RedisStore {
 }
 
 impl RedisStoreBuilder {
+    /// The same for another server.
+    pub(super) fn at(self, url: &StoreUrl) -> Self {
+        Self { url: url.as_str().to_owned(), ..self }
+    }
+
     /// A text before the name of every key: stores with different prefixes
     /// know nothing of each other. None by default, so that overrides are
     /// shared with services on Application Kit.
@@ -216,10 +220,11 @@ impl RedisStoreBuilder {
         let store = |got: String, expected: &str| InvalidInput::new(Field::Store, got, expected);
         let runtime = Handle::try_current()
             .map_err(|_| store("no tokio runtime".into(), "a store that is made inside of one"))?;
-        if let Some((got, expected)) = self.out_of_bounds() {
+        let url = StoreUrl::server(&self.url)?;
+        if let Some((got, expected)) = self.out_of_bounds(&url) {
             return Err(store(got, expected));
         }
-        let client = self.client().map_err(|(reason, expected)| store(reason, expected))?;
+        let client = self.client(&url).map_err(|(reason, expected)| store(reason, &expected))?;
         let lane = |_| {
             let (script, deadline) = (Script::new(&self.script), self.deadline);
             let link = Link::start(client.clone(), script, deadline, self.breaker, runtime.clone());
@@ -237,7 +242,7 @@ impl RedisStoreBuilder {
     }
 
     /// What was given that cannot be, and what could.
-    fn out_of_bounds(&self) -> Option<(String, &'static str)> {
+    fn out_of_bounds(&self, url: &StoreUrl) -> Option<(String, &'static str)> {
         let Self { prefix, deadline, queue_max, queue_wait, connections, .. } = self;
         let bounds = [
             (
@@ -261,7 +266,7 @@ impl RedisStoreBuilder {
                 format!("{connections} connections"),
                 "1 to 64 connections",
             ),
-            (self.has_valid_ca(), "a certificate authority".to_owned(), AUTHORITY),
+            (self.has_valid_ca(url), "a certificate authority".to_owned(), AUTHORITY),
         ];
         let broken = bounds.into_iter().find(|(holds, ..)| !holds);
         broken.map(|(_, got, expected)| (got, expected))
@@ -272,26 +277,26 @@ impl RedisStoreBuilder {
     }
 
     /// Without a certificate in it, every server would be refused.
-    fn has_valid_ca(&self) -> bool {
+    fn has_valid_ca(&self, url: &StoreUrl) -> bool {
         let Some(pem) = &self.ca else { return true };
-        self.url.starts_with("rediss://")
-            && String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----")
+        url.is_tls() && String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----")
     }
 
     /// Or why not, without the URL, which may hold a password; and what would be right.
-    fn client(&self) -> Result<Client, (String, &'static str)> {
-        let because = |expected| move |error: ::redis::RedisError| (error.to_string(), expected);
-        let info = self.url.as_str().into_connection_info().map_err(because(URL))?;
+    fn client(&self, url: &StoreUrl) -> Result<Client, (String, String)> {
+        let because = |error: ::redis::RedisError| (error.to_string(), StoreUrl::expected());
+        let info = url.as_str().into_connection_info().map_err(because)?;
         // Without it, a small packet waits for the acknowledgement of the last.
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             choose_ciphers();
         }
         match &self.ca {
-            None => Client::open(info).map_err(because(URL)),
+            None => Client::open(info).map_err(because),
             Some(pem) => {
                 let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-                Client::build_with_tls(info, certificates).map_err(because(AUTHORITY))
+                let because = |error: ::redis::RedisError| (error.to_string(), AUTHORITY.to_owned());
+                Client::build_with_tls(info, certificates).map_err(because)
             }
         }
     }

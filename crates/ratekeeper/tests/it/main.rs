@@ -9,4 +9,5 @@ mod full;
 mod limiter;
 mod memory;
 mod penalties;
+mod urls;
 mod watching;

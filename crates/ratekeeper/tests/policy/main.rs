@@ -14,6 +14,7 @@ mod precedence;
 mod reload;
 mod schema;
 mod service_document;
+mod stores;
 mod traces;
 mod watched_outages;
 mod world;

@@ -112,13 +112,16 @@ async fn what_is_wrong_with_an_url_or_a_setting_is_said_without_the_password() {
         "redis://ann:SECRET@",
         "redis://:SECRET@[::1",
         "redis+unix://",
+        "memory",
+        "redis+sentinel://ann:SECRET@localhost",
     ];
-    let url = "redis://, rediss:// or redis+unix://, such as redis://user:password@host:6379/0";
+    let url = "redis://, rediss://, redis+unix://, unix://, valkey://, valkeys:// or valkey+unix://, \
+               such as redis://user:password@host:6379/0";
     let mut wrong: Vec<(String, RedisStoreBuilder, &str)> =
         urls.map(|text| (secret(text), builder(&secret(text)), url)).into();
     let good = builder(&secret("redis://ann:SECRET@localhost"));
     let tls = builder(&secret("rediss://ann:SECRET@localhost"));
-    let authority = "rediss:// and certificates in PEM form with a certificate authority";
+    let authority = "rediss:// or valkeys://, and certificates in PEM form, with a certificate authority";
     let settings = [
         ("prefix", good.clone().prefix(&"x".repeat(129)), "a prefix of at most 128 printable characters"),
         ("prefix", good.clone().prefix("a b"), "a prefix of at most 128 printable characters"),

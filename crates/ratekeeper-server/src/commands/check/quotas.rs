@@ -1,9 +1,9 @@
 //! Keys and quotas from the command line, without a policy: on the same counters as
 //! `POST /v1/limit` of a server on the same store.
 
-use ratekeeper::{Charge, Charges, Decision, Field, InvalidInput, Key, Name, Quota, Quotas};
+use ratekeeper::{Charge, Charges, Decision, Field, InvalidInput, Key, Name, OpenedStore, Quota, Quotas};
 
-use super::super::opened::{Opened, unanswered};
+use super::super::opened::unanswered;
 use crate::cli::CheckOptions;
 use crate::failure::Failure;
 
@@ -61,7 +61,7 @@ fn mistyped(key: &str, error: &InvalidInput) -> Failure {
 }
 
 pub(super) async fn decide(
-    opened: &Opened,
+    opened: &OpenedStore,
     limits: &[Limit],
     options: &CheckOptions,
 ) -> Result<Decision, Failure> {

@@ -3,11 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use ratekeeper::Decision;
 use ratekeeper::policy::source::file::read_policies;
 use ratekeeper::policy::{Ask, Policies, PolicyLimiter, PolicySpec, RequestFacts, Scalar};
+use ratekeeper::{Decision, OpenedStore, StoreUrl};
 
-use super::super::opened::Opened;
 use crate::cli::{CheckOptions, RequestOptions};
 use crate::failure::Failure;
 
@@ -18,25 +17,29 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct ByPolicy {
     policies: Policies,
     service: String,
-    store: Option<String>,
+    store: Option<StoreUrl>,
     facts: RequestFacts,
 }
 
 impl ByPolicy {
     pub(super) fn read(path: &Path, options: &CheckOptions) -> Result<Self, Failure> {
         let (source, spec) = one_of(path, options.request.service.as_deref())?;
-        let (service, store) = (spec.service.clone(), spec.store.as_ref().map(|url| url.as_str().to_owned()));
+        let (service, store) = (spec.service.clone(), spec.store.clone());
         let policies = Policies::builder().build().map_err(Failure::new)?;
         policies.install(&source, Ok(spec), None).map_err(|problems| wrong(path, problems))?;
         Ok(Self { policies, service, store, facts: facts(&options.request)? })
     }
 
     /// The store that the policy names.
-    pub(super) fn store(&self) -> Option<&str> {
-        self.store.as_deref()
+    pub(super) fn store(&self) -> Option<StoreUrl> {
+        self.store.clone()
     }
 
-    pub(super) async fn decide(self, opened: &Opened, options: &CheckOptions) -> Result<Decision, Failure> {
+    pub(super) async fn decide(
+        self,
+        opened: &OpenedStore,
+        options: &CheckOptions,
+    ) -> Result<Decision, Failure> {
         let limiter = PolicyLimiter::on(opened.store(), self.policies);
         let service = limiter.service(&self.service).map_err(Failure::new)?;
         let mut ask = Ask::request(&self.facts).cost(options.cost);

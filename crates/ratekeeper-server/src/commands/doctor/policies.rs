@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ratekeeper::StoreUrl;
 use ratekeeper::policy::Problem;
 
 use super::finding::{Finding, Severity};
@@ -10,11 +11,11 @@ use crate::commands::policy::{self, Checked, Verdict};
 const CHECK: &str = "policy";
 
 /// Looks at policies; the second is the store that they name, if it is one and the same.
-pub(super) fn look(path: Option<&Path>) -> (Vec<Finding>, Option<String>) {
+pub(super) fn look(path: Option<&Path>) -> (Vec<Finding>, Option<StoreUrl>) {
     let Some(path) = path else { return (Vec::new(), None) };
     let checked = policy::read(path, None);
-    let mut stores: Vec<&str> = checked.iter().filter_map(Checked::store).collect();
-    stores.sort_unstable();
+    let mut stores: Vec<&StoreUrl> = checked.iter().filter_map(Checked::store).collect();
+    stores.sort_unstable_by_key(|url| url.as_str());
     stores.dedup();
     let mut findings: Vec<Finding> = checked.iter().flat_map(findings_of).collect();
     if stores.len() > 1 {
@@ -23,7 +24,7 @@ pub(super) fn look(path: Option<&Path>) -> (Vec<Finding>, Option<String>) {
             .push(Finding::new(CHECK, Severity::Note, found).fix("look at one after the other with --store"));
     }
     let named = match stores[..] {
-        [store] => Some(store.to_owned()),
+        [store] => Some(store.clone()),
         _ => None,
     };
     (findings, named)

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ratekeeper::store::redis::DEADLINE_DEFAULT;
-use ratekeeper::{Charge, Charges, InvalidInput, Key, LIMIT_MAX, Name, Quota, RedisStore, Store, StoreError};
+use ratekeeper::{
+    Charge, Charges, InvalidInput, Key, LIMIT_MAX, Name, OpenedStore, Quota, Store, StoreError,
+};
 
 use super::finding::Finding;
 use crate::commands::opened::advice;
@@ -14,12 +16,12 @@ const ROUNDS: usize = 20;
 /// Every kind of state that the script keeps.
 const QUOTAS: [&str; 4] = ["10/s", "10/s fixed_window", "10/s sliding_log", "10/s concurrency"];
 
-pub(super) async fn look(store: &RedisStore) -> Vec<Finding> {
+pub(super) async fn look(store: &OpenedStore) -> Vec<Finding> {
     if let Err(error) = store.ping().await {
         return vec![failed("script", &error)];
     }
     let mut findings = vec![Finding::ok("script", format!("sha1 {} runs", version::digest()))];
-    findings.push(match decide(store).await {
+    findings.push(match decide(&*store.store()).await {
         Ok(()) => Finding::ok("decision", "charged, refunded and forgotten, in every kind of counter"),
         Err(error) => failed("decision", &error),
     });
@@ -39,7 +41,7 @@ fn failed(check: &'static str, error: &StoreError) -> Finding {
 }
 
 /// One decision on all of them, given back and forgotten.
-async fn decide(store: &RedisStore) -> Result<(), StoreError> {
+async fn decide(store: &dyn Store) -> Result<(), StoreError> {
     let subject = format!("{:016x}", fastrand::u64(..));
     let quotas = QUOTAS.iter().map(|text| text.parse::<Quota>()).collect::<Result<Vec<_>, _>>()?;
     let charges = charges(&subject, &quotas)?;
@@ -62,7 +64,7 @@ fn charges<'c>(subject: &'c str, quotas: &'c [Quota]) -> Result<Charges<'c>, Inv
 }
 
 /// How long an empty decision takes, again and again.
-async fn durations(store: &RedisStore) -> Result<Vec<Duration>, StoreError> {
+async fn durations(store: &OpenedStore) -> Result<Vec<Duration>, StoreError> {
     let mut durations = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ratekeeper_core::Algorithm;
+use ratekeeper_core::{Algorithm, InvalidInput};
 
 use super::limits::Counting;
 use super::reader::{Cursor, Fields, Reader};
@@ -56,9 +56,6 @@ static SERVICE_DOCUMENT: Shape = Shape {
 
 const PROXY_HEADERS: [(&str, ProxyHeader); 2] =
     [("x-forwarded-for", ProxyHeader::XForwardedFor), ("forwarded", ProxyHeader::Forwarded)];
-
-/// The schemes of the stores there are.
-const SCHEMES: [&str; 3] = ["redis", "rediss", "redis+unix"];
 
 /// Whether it can be an instant: a date, a text, or the number of seconds or milliseconds.
 fn is_instant(value: &Value) -> bool {
@@ -125,22 +122,13 @@ impl Reader {
         Some(name)
     }
 
-    /// A password may be in it, so nothing of it is repeated but its scheme.
+    /// A password may be in it, so what is wrong is not repeated.
     fn store(&mut self, at: &Cursor<'_>) -> Option<StoreUrl> {
-        let expected = "\"memory\", or a URL that begins with redis://, rediss:// or redis+unix://";
-        let Value::Text(url) = &at.node.value else {
-            self.wrong(at, expected);
+        let Value::Text(text) = &at.node.value else {
+            self.wrong(at, StoreUrl::expected());
             return None;
         };
-        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
-        if url == "memory" || (SCHEMES.contains(&scheme) && !rest.is_empty()) {
-            return Some(StoreUrl(url.clone()));
-        }
-        let is_scheme = scheme.len() < url.len() && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
-        let got =
-            if is_scheme { format!("a URL with {}", quoted(scheme)) } else { "another text".to_owned() };
-        self.report(at, got, expected);
-        None
+        text.parse().map_err(|wrong: InvalidInput| self.report(at, wrong.got, wrong.expected)).ok()
     }
 
     fn proxies(&mut self, at: &Cursor<'_>) -> Vec<Network> {

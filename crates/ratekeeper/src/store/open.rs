@@ -1,0 +1,127 @@
+//! Opening a store by its URL: the one place that knows which URLs there are.
+//!
+//! ```
+//! use ratekeeper::store::open;
+//! use ratekeeper::{OpenOptions, StoreUrl};
+//!
+//! let url: StoreUrl = "memory".parse()?;
+//! let options = OpenOptions::new().memory(|memory| memory.max_keys(10_000));
+//! let store = open(&url, &options)?.store();
+//! # Ok::<(), ratekeeper::InvalidInput>(())
+//! ```
+
+mod url;
+
+use std::sync::Arc;
+
+use ratekeeper_core::InvalidInput;
+
+pub use self::url::{StoreUrl, URL_BYTES_MAX, schemes};
+use super::memory::{MemoryStore, MemoryStoreBuilder};
+#[cfg(feature = "redis")]
+use super::redis::{RedisStore, RedisStoreBuilder};
+use super::{Store, StoreError};
+
+/// How to open a store, wherever its URL leads.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    memory: MemoryStoreBuilder,
+    #[cfg(feature = "redis")]
+    redis: RedisStoreBuilder,
+}
+
+impl OpenOptions {
+    /// The usual ones.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            memory: MemoryStore::builder(),
+            #[cfg(feature = "redis")]
+            redis: RedisStore::builder(""),
+        }
+    }
+
+    /// Changes what holds for counters in memory: how many there may be, and their clock.
+    #[must_use]
+    pub fn memory(self, change: impl FnOnce(MemoryStoreBuilder) -> MemoryStoreBuilder) -> Self {
+        Self { memory: change(self.memory), ..self }
+    }
+
+    /// Changes what holds for counters on a server: deadline, prefix, connections, certificate
+    /// authority and the rest.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn redis(self, change: impl FnOnce(RedisStoreBuilder) -> RedisStoreBuilder) -> Self {
+        Self { redis: change(self.redis), ..self }
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A store that was opened by its URL. Clones share it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OpenedStore {
+    /// In this process.
+    Memory(Arc<MemoryStore>),
+    /// On a server.
+    #[cfg(feature = "redis")]
+    Redis(RedisStore),
+}
+
+impl OpenedStore {
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => Arc::new(store.clone()),
+        }
+    }
+
+    /// Whether it can be asked: whether its server can be reached, lets us in, and runs the script.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.ping().await,
+        }
+    }
+}
+
+/// Opens the store at `url`: within a tokio runtime, unless it is in memory. A server that is
+/// down is no error: the store answers when it is up.
+///
+/// # Errors
+/// If an option is not valid, or this program was built without what the URL needs.
+pub fn open(url: &StoreUrl, options: &OpenOptions) -> Result<OpenedStore, InvalidInput> {
+    if url.is_memory() {
+        return Ok(OpenedStore::Memory(Arc::new(options.memory.clone().build())));
+    }
+    #[cfg(feature = "redis")]
+    return options.redis.clone().at(url).build().map(OpenedStore::Redis);
+    #[cfg(not(feature = "redis"))]
+    Err(InvalidInput::new(
+        ratekeeper_core::Field::Store,
+        format!("{url} in a program without the feature `redis`"),
+        "memory, or a program that is built with the feature `redis`",
+    ))
+}
+
+impl StoreUrl {
+    /// Opens the store with the usual options; see [`open`].
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(&self) -> Result<Arc<dyn Store>, InvalidInput> {
+        open(self, &OpenOptions::new()).map(|opened| opened.store())
+    }
+}

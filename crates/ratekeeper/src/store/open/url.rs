@@ -1,0 +1,226 @@
+//! The URL of a store.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ratekeeper_core::{Field, InvalidInput};
+
+/// The longest URL of a store, in bytes.
+pub const URL_BYTES_MAX: usize = 4_096;
+/// How much of an unknown scheme an error repeats, in bytes.
+const SCHEME_BYTES_MAX: usize = 32;
+const MEMORY: &str = "memory";
+const EXAMPLE: &str = "redis://user:password@host:6379/0";
+
+/// Every scheme there is, and what it means.
+const SCHEMES: [(&str, Place); 8] = [
+    (MEMORY, Place::Memory),
+    ("redis", Place::Plain),
+    ("rediss", Place::Tls),
+    ("redis+unix", Place::Socket),
+    ("unix", Place::Socket),
+    ("valkey", Place::Plain),
+    ("valkeys", Place::Tls),
+    ("valkey+unix", Place::Socket),
+];
+
+/// Where counters live, and how to get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In this process.
+    Memory,
+    /// On a server, over TCP.
+    Plain,
+    /// On a server, over TLS.
+    Tls,
+    /// On a server of this machine.
+    Socket,
+}
+
+/// Where counters live: `memory`, or the URL of a server.
+///
+/// ```
+/// use ratekeeper::StoreUrl;
+///
+/// let url: StoreUrl = "valkeys://ann:secret@example.org:6380/2".parse()?;
+/// // A password is never printed.
+/// assert_eq!(url.to_string(), "valkeys://example.org:6380/2");
+///
+/// let error = "http://example.org".parse::<StoreUrl>().unwrap_err();
+/// assert!(error.to_string().starts_with("store: got the scheme \"http\"; expected memory, redis://,"));
+/// # Ok::<(), ratekeeper::InvalidInput>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl {
+    text: String,
+    place: Place,
+}
+
+/// Every scheme that the URL of a store may have.
+pub fn schemes() -> impl Iterator<Item = &'static str> {
+    SCHEMES.iter().map(|(scheme, _)| *scheme)
+}
+
+impl StoreUrl {
+    /// What an URL should be.
+    #[must_use]
+    pub fn expected() -> String {
+        format!("{MEMORY}, {}", Self::expected_server())
+    }
+
+    fn expected_server() -> String {
+        let servers: Vec<String> =
+            schemes().filter(|scheme| *scheme != MEMORY).map(|scheme| format!("{scheme}://")).collect();
+        let (last, others) = servers.split_last().map_or((EXAMPLE, &[][..]), |(last, others)| (last, others));
+        format!("{} or {last}, such as {EXAMPLE}", others.join(", "))
+    }
+
+    /// The memory of this process.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self { text: MEMORY.to_owned(), place: Place::Memory }
+    }
+
+    /// The URL of a server: as [`StoreUrl::from_str`], without `memory`.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn server(text: &str) -> Result<Self, InvalidInput> {
+        let url = Self::read(text).and_then(|url| match url.place {
+            Place::Memory => Err(MEMORY.to_owned()),
+            Place::Plain | Place::Tls | Place::Socket => Ok(url),
+        });
+        url.map_err(|got| InvalidInput::new(Field::Store, got, Self::expected_server()))
+    }
+
+    /// Or why not, without anything that could be a password.
+    fn read(text: &str) -> Result<Self, String> {
+        if text.len() > URL_BYTES_MAX {
+            return Err(format!("{} bytes, more than {URL_BYTES_MAX}", text.len()));
+        }
+        if text == MEMORY {
+            return Ok(Self::memory());
+        }
+        let (scheme, rest) = text.split_once("://").ok_or("a text without a scheme")?;
+        let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme));
+        match (known.map(|(_, place)| *place), rest) {
+            (None, _) => Err(unknown(scheme)),
+            (Some(Place::Memory), "") => Ok(Self::memory()),
+            (Some(Place::Memory), _) => Err(format!("{MEMORY}:// with more behind it")),
+            (Some(_), "") => Err(format!("{scheme}:// without a server")),
+            (Some(place), _) => Self { text: text.to_owned(), place }.checked(),
+        }
+    }
+
+    /// Whether the client of the server understands it.
+    #[cfg(feature = "redis")]
+    fn checked(self) -> Result<Self, String> {
+        use ::redis::IntoConnectionInfo as _;
+        self.text.as_str().into_connection_info().map_err(|error| error.to_string())?;
+        Ok(self)
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn checked(self) -> Result<Self, String> {
+        Ok(self)
+    }
+
+    /// The URL as it was written: with its password.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether counters live in this process.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
+        self.place == Place::Memory
+    }
+
+    /// Whether everything is encrypted on its way.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.place == Place::Tls
+    }
+}
+
+/// A scheme that is none of ours; repeated only if it can be one, and not a password.
+fn unknown(scheme: &str) -> String {
+    let can_be = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.len() <= SCHEME_BYTES_MAX
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    if can_be { format!("the scheme {scheme:?}") } else { "a text that begins with no scheme".to_owned() }
+}
+
+impl FromStr for StoreUrl {
+    type Err = InvalidInput;
+
+    /// `memory`, `memory://`, or the URL of a server.
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        Self::read(text).map_err(|got| InvalidInput::new(Field::Store, got, Self::expected()))
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    /// Without user, password and options.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((scheme, rest)) = self.text.split_once("://") else { return f.write_str(&self.text) };
+        // A socket has its password in the query; a server before the last `@`.
+        let rest = if self.place == Place::Socket { before_query(rest) } else { rest };
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
+        write!(f, "{scheme}://{}", before_query(rest))
+    }
+}
+
+fn before_query(text: &str) -> &str {
+    text.split_once('?').map_or(text, |(before, _)| before)
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_url_is_printed_with_its_secrets() {
+        let cases = [
+            ("memory", "memory"),
+            ("memory://", "memory"),
+            ("redis://localhost", "redis://localhost"),
+            ("redis://ann:s3cret@localhost:1/2?protocol=resp3", "redis://localhost:1/2"),
+            ("rediss://:s3%40cret@[::1]:6379/0", "rediss://[::1]:6379/0"),
+            ("unix:///run/redis.sock?user=ann&pass=s3@cret&db=1", "unix:///run/redis.sock"),
+            ("valkey+unix:///run/redis.sock", "valkey+unix:///run/redis.sock"),
+        ];
+        for (text, shown) in cases {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(
+                (url.to_string(), format!("{url:?}")),
+                (shown.to_owned(), format!("StoreUrl({shown})"))
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_scheme_is_not_repeated() {
+        for text in ["hunter2", "my hunter2://x", "hunter2/://x", "://hunter2", "2hunter2://x"] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_lists_every_scheme() {
+        let error = "redis+sentinel://host".parse::<StoreUrl>().unwrap_err();
+        assert_eq!(error.got, "the scheme \"redis+sentinel\"");
+        assert!(schemes().all(|scheme| error.expected.contains(scheme)), "{}", error.expected);
+        let error = StoreUrl::server("memory").unwrap_err();
+        assert_eq!(error.got, "memory");
+        assert!(!error.expected.contains("memory"), "{}", error.expected);
+    }
+}
