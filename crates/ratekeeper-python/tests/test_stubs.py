@@ -1,4 +1,7 @@
-"""The stubs say what the binary has: every class, every member, every parameter, in its order."""
+"""The stubs say what the binary has: every class, every member, every parameter, its kind and its default.
+
+Types cannot be seen in a binary; mypy checks those of the stubs against programs that use them.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,45 @@ from ratekeeper import _native
 STUB = ast.parse((importlib.resources.files("ratekeeper") / "_native.pyi").read_text())
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+CONSTANTS = {"EXPOSE_HEADERS", "STORE_SCHEMES", "__version__"}
 EXCEPTIONS = {"RatekeeperError", "StoreError", "PolicyError"}
 # What Python gives every class, some of it when it is first pickled.
 EVERYWHERE = set(dir(object)) | {"__module__", "__getstate__", "__slotnames__"}
 COMPARED = {"__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__str__", "__repr__", "__init__"}
 
 
-def parameters(node: ast.FunctionDef) -> list[str]:
-    arguments = node.args
-    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-    return [name for name in names if name not in ("self", "cls")]
+Parameter = tuple[str, str, Any]
+
+
+def parameters(node: ast.FunctionDef) -> list[Parameter]:
+    """What the stub says of every parameter: its name, its kind, its default."""
+    arguments, kinds = node.args, inspect.Parameter
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing: list[ast.expr | None] = [None]
+    defaults = missing * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
+    groups = (
+        (kinds.POSITIONAL_ONLY, arguments.posonlyargs, defaults),
+        (kinds.POSITIONAL_OR_KEYWORD, arguments.args, defaults[len(arguments.posonlyargs) :]),
+        (kinds.VAR_POSITIONAL, [arguments.vararg] if arguments.vararg else [], missing),
+        (kinds.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
+        (kinds.VAR_KEYWORD, [arguments.kwarg] if arguments.kwarg else [], missing),
+    )
+    return [
+        (argument.arg, kind.name, kinds.empty if default is None else ast.literal_eval(default))
+        for kind, group, values in groups
+        for argument, default in zip(group, values, strict=False)
+        if argument.arg not in ("self", "cls")
+    ]
+
+
+def found_in(target: Any) -> list[Parameter]:
+    """The same of what is in the binary."""
+    signature = inspect.signature(target)
+    return [
+        (parameter.name, parameter.kind.name, parameter.default)
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
 
 
 def methods() -> Iterator[tuple[str, str]]:
@@ -37,13 +69,13 @@ def methods() -> Iterator[tuple[str, str]]:
 
 
 def test_the_module_has_what_the_stub_says_and_no_more() -> None:
-    said = set(CLASSES) | set(FUNCTIONS) | {"EXPOSE_HEADERS", "__version__"}
+    said = set(CLASSES) | set(FUNCTIONS) | CONSTANTS
     found = {name for name in dir(_native) if not name.startswith("__") or name == "__version__"}
     assert found == said
 
 
 def test_the_package_offers_all_of_it() -> None:
-    said = set(CLASSES) | set(FUNCTIONS) | {"RateLimitResult", "EXPOSE_HEADERS", "__version__"}
+    said = set(CLASSES) | set(FUNCTIONS) | CONSTANTS | {"RateLimitResult"}
     assert all(hasattr(ratekeeper, name) for name in said)
     # What web frameworks have under this name is not to be hidden by `import *`.
     assert said - {"Request"} == set(ratekeeper.__all__)
@@ -70,8 +102,21 @@ def test_parameters_are_those_of_the_stub(class_name: str, name: str) -> None:
     if "property" in decorators or name in ("__eq__", "__hash__", "__bool__"):
         return
     target = getattr(_native, class_name) if name == "__new__" else getattr(getattr(_native, class_name), name)
-    signature = inspect.signature(target)
-    assert [parameter for parameter in signature.parameters if parameter != "self"] == parameters(node)
+    assert found_in(target) == parameters(node)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_functions_take_what_the_stub_says(name: str) -> None:
+    assert found_in(getattr(_native, name)) == parameters(FUNCTIONS[name])
+
+
+def test_a_parameter_that_is_missing_or_has_another_kind_or_default_is_noticed() -> None:
+    def found(a: int, *, b: int = 1) -> None: ...
+
+    for said in ("a, *, b=1", "a, b=1", "a, *, b=2", "a, *, b", "a", "a, *, b=1, c=None", "a, /, *, b=1", "b, *, a=1"):
+        (node,) = ast.parse(f"def found({said}): ...").body
+        assert isinstance(node, ast.FunctionDef)
+        assert (found_in(found) == parameters(node)) == (said == "a, *, b=1"), said
 
 
 @pytest.mark.parametrize("class_name", sorted(set(CLASSES) - EXCEPTIONS))
