@@ -59,7 +59,7 @@ fn remember<'s>(past: &mut Vec<(Charges<'s>, Decision)>, stage: &'s Stage, event
         (Event::Burst(checks), Answer::Decisions(decisions)) => {
             let both = checks.iter().zip(decisions);
             both.for_each(|(check, decision)| {
-                decision.into_iter().for_each(|decision| keep(check, decision))
+                decision.into_iter().for_each(|decision| keep(check, decision));
             });
         }
         _ => {}

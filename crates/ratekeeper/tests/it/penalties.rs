@@ -64,6 +64,23 @@ fn many_at_once_are_one_offence() {
     }
 }
 
+/// A decision is written over the caller's, of which nothing is left.
+#[test]
+fn a_decision_says_nothing_of_the_one_before() {
+    let rule = PenalRule::new("over", "1/1h fixed_window", &SENTENCES, None);
+    let ((store, _), quota) = (store(100_000), "1/1h fixed_window".parse::<Quota>().unwrap());
+    let denied = Charge::new(Key::new(rule.name, "ann").unwrap(), &quota).cost(2).unwrap();
+    let penalties = [rule.penalty("ann", 0..1)];
+    let mut decision = Decision::default();
+    let mut ask = |check: &Check<'_>| {
+        store.try_check(check, &mut decision).unwrap().unwrap();
+        (decision.tipped().len(), decision.verdicts().len())
+    };
+    assert_eq!(ask(&Check::one(&denied).with_penalties(&penalties).unwrap()), (1, 2));
+    assert_eq!(ask(&Check::one(&denied)), (0, 1));
+    assert_eq!(ask(&Check::one(&denied).with_penalties(&penalties).unwrap()), (0, 2));
+}
+
 #[test]
 fn without_room_for_a_strike_the_denial_stands() {
     let (store, clock) = store(256);

@@ -4,7 +4,7 @@
 //! works the same out from them, and fails if it comes to something else.
 
 use ratekeeper_core::{
-    Check, Decision, Enforcement, Penalty, PenaltyCase, State, Strike, Timestamp, judge_penal,
+    Check, Decision, Enforcement, Penalty, PenaltyCase, Quota, State, Strike, Timestamp, judge_penal,
 };
 use smallvec::SmallVec;
 
@@ -37,8 +37,8 @@ pub(super) fn terms(into: &mut Vec<u8>, penalty: &Penalty<'_>) {
     let number = |into: &mut Vec<u8>, number: u64| into.extend_from_slice(&(number as f64).to_le_bytes());
     let counted = [Some(penalty.strikes.1), penalty.offences.map(|(_, quota)| quota)];
     for quota in counted {
-        into.extend_from_slice(&quota.map_or(0, |quota| quota.limit()).to_le_bytes());
-        number(into, quota.map_or(0, |quota| quota.window_micros()));
+        into.extend_from_slice(&quota.map_or(0, Quota::limit).to_le_bytes());
+        number(into, quota.map_or(0, Quota::window_micros));
     }
     let [_, offences] = counted;
     for (micros, rest) in offences.map_or([(0, 0); 2], |quota| [quota.debt_of(1), quota.debt_allowed()]) {
