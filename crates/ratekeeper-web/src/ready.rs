@@ -14,9 +14,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper::policy::{Facts, Format, KeyFunction, Policies, PolicyLimiter, PolicySpec, Scalar};
-use ratekeeper::{Field, InvalidInput, Mode, Store};
-use serde_json::json;
+use ratekeeper::policy::{
+    Facts, KeyFunction, KeySpec, OverridesSpec, Policies, PolicyLimiter, PolicySpec, RuleSpec, Scalar,
+    Template,
+};
+use ratekeeper::{Algorithm, Field, InvalidInput, Mode, Quota, Store};
 
 use crate::gate::{Gate, IdentityNeeded, is_name};
 
@@ -69,26 +71,19 @@ impl Terms {
         format!("{}/{}ms", self.max_requests, self.expiry.as_millis())
     }
 
-    fn gate(
-        &self,
-        store: Arc<dyn Store>,
-        rule: serde_json::Value,
-        key: KeyFunction,
-    ) -> Result<Gate, InvalidInput> {
-        let mut rule = rule;
-        rule["name"] = self.policy().into();
-        rule["caller_key"] = true.into();
-        rule["quota"] = format!("{} fixed_window", self.text()).into();
-        if let Some(mode) = self.mode {
-            rule["mode"] = mode.as_str().into();
-        }
-        let document = json!({ "service": self.service, "rules": [rule] }).to_string();
+    /// Its one rule.
+    fn rule(&self) -> Result<RuleSpec, InvalidInput> {
+        let millis = u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX);
+        let quota = Quota::new(Algorithm::FixedWindow, self.max_requests, Duration::from_millis(millis))?;
+        Ok(RuleSpec::new(self.policy(), KeySpec::Caller, quota).mode(self.mode))
+    }
+
+    fn gate(&self, store: Arc<dyn Store>, rule: RuleSpec, key: KeyFunction) -> Result<Gate, InvalidInput> {
         let policies = Policies::builder().build()?;
-        let read = PolicySpec::read("this limit", Format::Json, document.as_bytes());
-        policies.install("code", read, None).map_err(|problems| {
-            let problem = problems.iter().next();
-            let (got, expected) = problem
-                .map_or_else(Default::default, |problem| (problem.got.clone(), problem.expected.clone()));
+        let spec = PolicySpec::builder(&self.service).rules([rule]).build("this limit");
+        policies.install("code", spec, None).map_err(|problems| {
+            let first = problems.iter().next().map(|problem| (&*problem.got, &*problem.expected));
+            let (got, expected) = first.unwrap_or_default();
             InvalidInput::new(Field::Check, got, expected)
         })?;
         Ok(Gate::new(PolicyLimiter::on(store, policies).service(&self.service)?).key(key))
@@ -171,7 +166,10 @@ impl ProjectLimit {
     /// If a number is out of bounds or a name is none.
     pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
         let suffix = self.terms.suffix.replace('{', "{{").replace('}', "}}");
-        let rule = json!({ "overrides": { "endpoint": format!("{{route}}{suffix}") } });
+        let endpoint = Template::parse(&format!("{{route}}{suffix}"))
+            .map_err(|error| InvalidInput::new(Field::Check, error.got, error.expected))?;
+        let overrides = OverridesSpec { endpoint: Some(endpoint), ..OverridesSpec::default() };
+        let rule = self.terms.rule()?.overrides(overrides);
         let suffix = self.terms.suffix.clone();
         let key = KeyFunction::new(move |facts| {
             let (org, project) = (text(facts.claim("org")?)?, text(facts.claim("project")?)?);
@@ -207,7 +205,7 @@ impl PathLimit {
         let key = KeyFunction::new(move |facts| {
             Some(Cow::Owned(format!("path:{}{suffix}@{terms}", facts.path()?)))
         });
-        self.terms.gate(store, json!({}), key)
+        self.terms.gate(store, self.terms.rule()?, key)
     }
 }
 
@@ -240,7 +238,7 @@ impl CustomLimit {
             let key = found.of(facts).filter(|key| !key.is_empty())?;
             Some(Cow::Owned(format!("{key}{suffix}@{terms}")))
         });
-        self.terms.gate(store, json!({}), key)
+        self.terms.gate(store, self.terms.rule()?, key)
     }
 }
 

@@ -18,7 +18,7 @@
 //!     quota = "100/60s"
 //! "#;
 //! let spec = PolicySpec::read("policy.toml", Format::Toml, policy.as_bytes())?;
-//! assert_eq!(spec.rules[0].name.text, "per-user");
+//! assert_eq!(spec.rules[0].name, "per-user");
 //!
 //! let mistaken = policy.replace("quota", "qouta");
 //! let problems = PolicySpec::read("policy.toml", Format::Toml, mistaken.as_bytes()).unwrap_err();
@@ -60,8 +60,8 @@ pub use problem::{PROBLEMS_MAX, Problem, Problems};
 pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar, parameter_of};
 pub use spec::{
     CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KEYS_MAX, KeySpec, Limits, NamedQuota, Network,
-    ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicySpec,
-    RULES_MAX, RuleSpec, Scope, StoreUrl, Text,
+    ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec,
+    PolicyBuilder, PolicySpec, RULES_MAX, RuleSpec, Scope, StoreUrl,
 };
 pub use status::{RuleStatus, ServiceStatus, SourceStatus};
 pub use syntax::SyntaxError;

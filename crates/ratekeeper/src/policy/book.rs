@@ -11,8 +11,7 @@ use ratekeeper_core::{Field, InvalidInput, Level, Name};
 
 use super::apply::AskedModes;
 use super::compile::{CompileOptions, KeyFunction, Policy};
-use super::document::Place;
-use super::problem::{Problem, Problems};
+use super::problem::Problems;
 use super::spec::PolicySpec;
 use super::status::{ServiceStatus, SourceStatus};
 use super::template::KeyHashing;
@@ -139,7 +138,7 @@ impl Policies {
         let name = name.as_deref().or(service);
         let service = name.map(|name| self.entry(name)).transpose();
         let service = service.map_err(|error| {
-            let problems = beyond_bounds(source, &error);
+            let problems = Problems::of(source, [error.into()]);
             self.refuse(source, &problems);
             problems
         })?;
@@ -313,10 +312,6 @@ impl Policies {
     fn sources(&self) -> MutexGuard<'_, BTreeMap<String, SourceStatus>> {
         self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn beyond_bounds(source: &str, error: &InvalidInput) -> Problems {
-    Problems::of(source, [Problem::new(Place::UNKNOWN, "", &error.got, &error.expected)])
 }
 
 impl Service {

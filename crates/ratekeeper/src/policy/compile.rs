@@ -1,5 +1,5 @@
-//! From a policy as it was written to one that decides: expressions and
-//! templates parsed, names made, rules indexed; immutable from then on.
+//! From a policy as it was written to one that decides: names made, rules indexed and held
+//! against each other; immutable from then on. Nothing is parsed here.
 //!
 //! What can only be seen here is told as precisely as what the document itself
 //! showed: mistakes as [`Problems`], and what is allowed but hardly meant as
@@ -21,15 +21,15 @@ use super::address::Addresses;
 use super::document::Place;
 use super::problem::{Problem, Problems};
 use super::request::{Facts, Needs};
-use super::spec::{PolicySpec, StoreUrl, Text};
-use super::syntax::SyntaxError;
+pub(super) use super::spec::CostSpec as RuleCost;
+use super::spec::{PolicySpec, StoreUrl};
 use super::template::KeyHashing;
 use crate::control::Mode;
 use crate::engine::RuleCounters;
 pub use endpoint::EndpointLimits;
 pub(super) use index::Index;
 pub(super) use limits::{LimitSets, UNLIMITED};
-pub(super) use rule::{Keys, Rule, RuleCost};
+pub(super) use rule::{Keys, Rule};
 
 /// From the facts of a request to the key of a rule with `caller_key`.
 type KeyFn = dyn for<'r> Fn(&'r dyn Facts) -> Option<std::borrow::Cow<'r, str>> + Send + Sync;
@@ -102,7 +102,7 @@ impl Policy {
     /// Compiles a policy; `source` is what problems call it.
     ///
     /// # Errors
-    /// Everything that is wrong with its expressions, templates and names.
+    /// Everything that is wrong with its names, and with its rules together.
     pub fn compile(spec: &PolicySpec, source: &str, options: &CompileOptions) -> Result<Self, Problems> {
         Self::compile_after(spec, source, options, None)
     }
@@ -119,8 +119,9 @@ impl Policy {
         let mut limits = LimitSets::new();
         let mut rules = Vec::with_capacity(spec.rules.len());
         for rule in &spec.rules {
-            let counters = before.and_then(|before| before.counters_of(&rule.name.text));
-            rules.extend(compiler.rule(rule, &mut limits, counters.unwrap_or_default()));
+            let counters = before.and_then(|before| before.counters_of(&rule.name));
+            let compiled = compiler.rule(rule, &mut limits, counters.unwrap_or_default());
+            rules.extend(compiler.problems.checked(compiled, || rule.place_of("name")));
         }
         if rules.len() == spec.rules.len() {
             compiler.conflicts(&rules, &limits);
@@ -202,21 +203,7 @@ struct Compiler<'s> {
 }
 
 impl Compiler<'_> {
-    fn wrong(&mut self, at: &Text, got: impl AsRef<str>, expected: impl AsRef<str>) {
-        self.problems.push(Problem::new(at.at, at.path.clone(), got, expected));
-    }
-
-    fn warn(&mut self, at: Place, field: &str, got: impl AsRef<str>, expected: impl AsRef<str>) {
+    fn warn(&mut self, (at, field): (Place, String), got: impl AsRef<str>, expected: impl AsRef<str>) {
         self.warnings.push(Problem::new(at, field, got, expected));
-    }
-
-    /// What was parsed, or a problem where the text stands.
-    fn parsed<T>(&mut self, text: &Text, parsed: Result<T, SyntaxError>) -> Option<T> {
-        let error = match parsed {
-            Ok(parsed) => return Some(parsed),
-            Err(error) => error,
-        };
-        self.wrong(text, error.got_where(), error.expected);
-        None
     }
 }

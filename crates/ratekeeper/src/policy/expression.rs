@@ -70,7 +70,7 @@ pub const COST_MAX: u32 = ratekeeper_core::LIMIT_MAX;
 /// assert_eq!(error.to_string(), "`identity.plan` is missing");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     compiled: Compiled,
     requires: Requires,
@@ -125,7 +125,7 @@ impl Condition {
 }
 
 /// What a request costs: a whole number from 0 to 10^9.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
     compiled: Compiled,
     fixed: Option<u32>,

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ratekeeper_core::{SHOWN_CHARS_MAX, printable};
+use ratekeeper_core::{Field, InvalidInput, SHOWN_CHARS_MAX, printable};
 
 use super::document::{Node, Place, Value};
+use super::syntax::SyntaxError;
 
 /// How many problems are kept; of more, only the number is told.
 pub const PROBLEMS_MAX: usize = 100;
@@ -43,6 +44,27 @@ impl Problem {
         let (got, expected) =
             (printable(got.as_ref(), MESSAGE_CHARS_MAX), printable(expected.as_ref(), MESSAGE_CHARS_MAX));
         Self { source: Arc::from(""), at, field: field.into(), got, expected }
+    }
+
+    /// What is wrong with a value, wherever that stands.
+    pub(super) fn of(got: impl AsRef<str>, expected: impl AsRef<str>) -> Self {
+        Self::new(Place::UNKNOWN, "", got, expected)
+    }
+}
+
+impl From<SyntaxError> for Problem {
+    fn from(error: SyntaxError) -> Self {
+        Self::of(error.got_where(), error.expected)
+    }
+}
+
+impl From<InvalidInput> for Problem {
+    fn from(error: InvalidInput) -> Self {
+        use Field::{Burst, Limit, Offset, Queue, Window};
+        let is_part = matches!(error.field, Burst | Limit | Offset | Queue | Window);
+        let is_number = error.got.starts_with(|first: char| first.is_ascii_digit());
+        let part = if is_part && is_number { format!("{} ", error.field) } else { String::new() };
+        Self::of(format!("{part}{}", error.got), error.expected)
     }
 }
 
@@ -88,6 +110,19 @@ impl Problems {
             return;
         }
         self.found.push(Problem { source: Arc::clone(&self.source), ..problem });
+    }
+
+    /// The value, unless something is wrong with it: then that is noted, with its place.
+    pub(super) fn checked<T>(
+        &mut self,
+        value: Result<T, impl Into<Problem>>,
+        place: impl FnOnce() -> (Place, String),
+    ) -> Option<T> {
+        let noted = value.map_err(|problem| {
+            let (at, field) = place();
+            self.push(Problem { at, field, ..problem.into() });
+        });
+        noted.ok()
     }
 
     /// The value, if nothing is wrong after all.

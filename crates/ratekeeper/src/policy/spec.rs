@@ -1,8 +1,12 @@
-//! A policy as it was written, checked as far as it can be rule by rule.
+//! A policy as it was written: conditions, templates and costs are parsed here and
+//! nowhere else.
 //!
-//! Texts that are compiled later keep their place ([`Text`]), so that what only
-//! shows then can be told as precisely as what is noticed here.
+//! A rule knows where its fields stand, so that what only shows when the rules are
+//! compiled has its line and field as well. A program without a document puts the
+//! same specification together with [`PolicySpec::builder`].
 
+mod builder;
+mod check;
 mod exceptions;
 mod limits;
 mod network;
@@ -16,12 +20,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ratekeeper_core::Quota;
+use ratekeeper_core::{Quota, Quotas};
 
+pub use self::builder::PolicyBuilder;
+pub(super) use self::check::PENALTY_COUNTERS;
 pub use self::network::Network;
 use super::address::ProxyHeader;
 use super::document::{Format, Node, Place};
+use super::expression::{Condition, Cost};
 use super::problem::Problems;
+use super::template::Template;
 use crate::control::Mode;
 use crate::engine::OnOutage;
 pub use crate::engine::Scope;
@@ -72,9 +80,9 @@ pub struct PolicySpec {
 #[non_exhaustive]
 pub struct RuleSpec {
     /// Its name.
-    pub name: Text,
-    /// The expression that says when it applies; always, if there is none.
-    pub when: Option<Text>,
+    pub name: String,
+    /// When it applies; always, if there is none.
+    pub when: Option<Condition>,
     /// Whose quota it is.
     pub keys: KeySpec,
     /// The key of requests that have none. Without it they are not limited.
@@ -103,35 +111,48 @@ pub struct RuleSpec {
     pub on_outage: Option<OnOutage>,
     /// What happens to those who are denied again and again.
     pub penalty: Option<PenaltySpec>,
+    places: Places,
 }
 
-/// A text that is understood later (an expression, a template), and where it
-/// stands. Two are equal if they say the same, wherever they stand.
-#[derive(Clone, Debug)]
-pub struct Text {
-    /// What was written.
-    pub text: String,
-    /// Where.
-    pub at: Place,
-    /// In which field: `rules[2].when`.
-    pub path: String,
-}
-
-impl PartialEq for Text {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+impl RuleSpec {
+    /// Where a field of it stands, if that is in a document, and the way to it:
+    /// `rules[2].when`.
+    #[must_use]
+    pub fn place_of(&self, field: &str) -> (Place, String) {
+        let find = |field: &str| self.places.fields.iter().find(|(known, _)| known == field);
+        let place = find(field).or_else(|| find("name")).map_or(Place::UNKNOWN, |(_, place)| *place);
+        (place, format!("{}.{field}", self.places.path))
     }
 }
 
-impl Eq for Text {}
+/// Where a rule and its fields stand. All are equal: rules say the same, wherever they stand.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    path: String,
+    fields: Vec<(String, Place)>,
+}
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Places {}
 
 /// Whose quota a rule is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySpec {
     /// The first of these templates that resolves; at least one.
-    Templates(Vec<Text>),
+    Templates(Vec<Template>),
     /// The program makes the key.
     Caller,
+}
+
+impl From<Template> for KeySpec {
+    fn from(template: Template) -> Self {
+        Self::Templates(vec![template])
+    }
 }
 
 /// How much.
@@ -141,6 +162,25 @@ pub enum Limits {
     Unlimited,
     /// All of these must hold; at least one.
     Quotas(Vec<NamedQuota>),
+}
+
+impl<N: Into<Cow<'static, str>>> FromIterator<(N, Quota)> for Limits {
+    fn from_iter<I: IntoIterator<Item = (N, Quota)>>(quotas: I) -> Self {
+        let named = |(name, quota): (N, Quota)| NamedQuota { name: name.into(), quota };
+        Self::Quotas(quotas.into_iter().map(named).collect())
+    }
+}
+
+impl From<Quotas> for Limits {
+    fn from(quotas: Quotas) -> Self {
+        quotas.iter().collect()
+    }
+}
+
+impl From<Quota> for Limits {
+    fn from(quota: Quota) -> Self {
+        [("", quota)].into_iter().collect()
+    }
 }
 
 /// A quota of a rule.
@@ -156,7 +196,7 @@ pub struct NamedQuota {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlansSpec {
     /// The template for the name of a request's plan.
-    pub plan: Text,
+    pub plan: Template,
     /// The plans; at least one.
     pub limits: BTreeMap<String, Limits>,
 }
@@ -167,22 +207,30 @@ pub enum CostSpec {
     /// What the program asks for; one, if it asks for nothing else.
     Asked,
     /// One, whatever the program asks for.
-    PerRequest,
+    One,
     /// Always so much.
     Units(u32),
     /// What the expression says.
-    Expression(Text),
+    Expression(Cost),
 }
 
 /// Whose overrides apply to a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverridesSpec {
     /// The template for the endpoint; the quota's name, if there is none.
-    pub endpoint: Option<Text>,
+    pub endpoint: Option<Template>,
     /// The template for the organisation.
-    pub organisation: Text,
+    pub organisation: Template,
     /// The template for the project.
-    pub project: Text,
+    pub project: Template,
+}
+
+/// Those of the organisation and the project of a request's identity.
+impl Default for OverridesSpec {
+    fn default() -> Self {
+        let (organisation, project) = (Template::of_claim("org"), Template::of_claim("project"));
+        Self { endpoint: None, organisation, project }
+    }
 }
 
 /// Denial for a while, after too many denials.

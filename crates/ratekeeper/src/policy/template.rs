@@ -126,11 +126,22 @@ impl Template {
         })
     }
 
+    /// `{identity.NAME}`.
+    pub(super) fn of_claim(name: &str) -> Self {
+        let parts = [Part::Value(Fact::Claim(name.into()))].into();
+        Self { text: format!("{{identity.{name}}}").into(), parts, plain: Plain::default(), hashing: None }
+    }
+
     /// Replaces every value by a digest, so that no personal data and no
     /// credentials end up in a store, a log or on a dashboard.
     #[must_use]
     pub fn hash_values(self, hashing: &KeyHashing) -> Self {
-        Self { hashing: Some(hashing.clone()), ..self }
+        self.hashed(Some(hashing))
+    }
+
+    /// The same in a policy that hashes its keys, or does not.
+    pub(super) fn hashed(self, hashing: Option<&KeyHashing>) -> Self {
+        Self { hashing: hashing.cloned(), ..self }
     }
 
     /// What must be obtained before it can be resolved.
@@ -274,6 +285,15 @@ impl Template {
         rest.is_empty().then_some(values)
     }
 }
+
+/// Two are equal if they are written alike and hash alike.
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, &self.hashing) == (&other.text, &other.hashing)
+    }
+}
+
+impl Eq for Template {}
 
 impl FromStr for Template {
     type Err = SyntaxError;

@@ -16,7 +16,7 @@ fn everything() -> PolicySpec {
 }
 
 fn rule<'s>(spec: &'s PolicySpec, name: &str) -> &'s RuleSpec {
-    spec.rules.iter().find(|rule| rule.name.text == name).unwrap()
+    spec.rules.iter().find(|rule| rule.name == name).unwrap()
 }
 
 /// Each quota with its name, as text.
@@ -83,9 +83,9 @@ fn every_field_arrives() {
     assert_eq!(proxies, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]);
 
     let full = rule(&spec, "full");
-    assert_eq!(full.when.as_ref().unwrap().text, "method == 'POST'");
+    assert_eq!(full.when.as_ref().unwrap().as_str(), "method == 'POST'");
     let KeySpec::Templates(keys) = &full.keys else { panic!("templates") };
-    let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+    let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
     assert_eq!(keys, ["apiKey:{header.x-api-key}", "ip:{client.ip}"]);
     assert_eq!(full.fallback.as_deref(), Some("nobody"));
     assert_eq!(quotas(&full.limits), ["=10/s burst 20"]);
@@ -95,16 +95,16 @@ fn every_field_arrives() {
     assert!(full.unlimited.contains("apiKey:internal"));
 
     let plans = full.plans.as_ref().unwrap();
-    assert_eq!(plans.plan.text, "{header.x-plan}");
+    assert_eq!(plans.plan.as_str(), "{header.x-plan}");
     assert_eq!(quotas(&plans.limits["free"]), ["=1/s"]);
     assert_eq!(quotas(&plans.limits["paid"]), ["rps=100/s", "rpd=1000000/d"]);
     assert_eq!(quotas(&plans.limits["partner"]), ["unlimited"]);
     assert_eq!(quotas(&full.custom["ip:192.0.2.7"]), ["rpm=5/min", "calendar_month=100/calendar month"]);
 
     let overrides = full.overrides.as_ref().unwrap();
-    assert_eq!(overrides.endpoint.as_ref().unwrap().text, "{route}");
+    assert_eq!(overrides.endpoint.as_ref().unwrap().as_str(), "{route}");
     assert_eq!(
-        (&*overrides.organisation.text, &*overrides.project.text),
+        (overrides.organisation.as_str(), overrides.project.as_str()),
         ("{identity.org}", "{header.x-project}")
     );
     let penalty = full.penalty.as_ref().unwrap();
@@ -131,15 +131,16 @@ fn quotas_can_be_written_in_every_way() {
     assert_eq!(of("named"), ["rpm=100/min", "peak=20/s burst 40"]);
     assert_eq!(of("only-some"), ["unlimited"]);
     assert_eq!(rule(&spec, "only-some").keys, KeySpec::Caller);
-    assert_eq!(rule(&spec, "only-some").plans.as_ref().unwrap().plan.text, "{identity.plan}");
+    assert_eq!(rule(&spec, "only-some").plans.as_ref().unwrap().plan.as_str(), "{identity.plan}");
     assert_eq!(rule(&spec, "tiers").scope, Scope::Process);
-    assert_eq!(rule(&spec, "tiers").cost, CostSpec::PerRequest);
+    assert_eq!(rule(&spec, "tiers").cost, CostSpec::One);
     let overrides = rule(&spec, "named").overrides.as_ref().unwrap();
-    assert_eq!((&overrides.endpoint, &*overrides.project.text), (&None, "{identity.project}"));
+    assert_eq!((&overrides.endpoint, overrides.project.as_str()), (&None, "{identity.project}"));
     let CostSpec::Expression(cost) = &rule(&spec, "listed").cost else { panic!("an expression") };
-    assert_eq!((cost.text.as_str(), cost.path.as_str()), ("size(body.items)", "rules[3].cost"));
+    let (at, path) = rule(&spec, "listed").place_of("cost");
+    assert_eq!((cost.as_str(), path.as_str()), ("size(body.items)", "rules[3].cost"));
     let line = TOML.lines().position(|line| line.starts_with("cost = \"size")).unwrap() + 1;
-    assert_eq!((cost.at.line as usize, cost.at.column), (line, 8));
+    assert_eq!((at.line as usize, at.column), (line, 8));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn it_becomes_one_rule_on_keys_that_the_program_makes() {
     let spec = read(&document([]));
     assert_eq!((spec.service.as_str(), spec.rules.len()), ("sentiment-service", 1));
     let rule = &spec.rules[0];
-    assert_eq!((rule.name.text.as_str(), &rule.keys), (GENERAL_RULE, &KeySpec::Caller));
+    assert_eq!((rule.name.as_str(), &rule.keys), (GENERAL_RULE, &KeySpec::Caller));
     assert_eq!(names(&rule.limits), ["rps", "rpm", "rph", "rpd"]);
     assert_eq!(names(&rule.custom["user:1234"]), ["rps", "rpd"], "an entry replaces all tiers");
     assert_eq!(PolicySpec::from_node("x", &document([])).unwrap(), spec, "it is recognised by its fields");
@@ -43,7 +43,7 @@ fn it_becomes_one_rule_on_keys_that_the_program_makes() {
 fn rules_and_settings_may_stand_beside_it() {
     let rule = Node::table([("name", "per-ip"), ("keys", "ip:{client.ip}"), ("quota", "100/s")]);
     let spec = read(&document([("rules", Node::list([rule])), ("hash_keys", true.into())]));
-    let names: Vec<&str> = spec.rules.iter().map(|rule| rule.name.text.as_str()).collect();
+    let names: Vec<&str> = spec.rules.iter().map(|rule| rule.name.as_str()).collect();
     assert_eq!((names, spec.hash_keys), (vec!["general", "per-ip"], true));
 }
 

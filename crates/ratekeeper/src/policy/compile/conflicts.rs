@@ -3,22 +3,17 @@
 use ratekeeper_core::{CHARGES_MAX, Name, Quota};
 
 use super::{Compiler, LimitSets, Rule};
+use crate::policy::expression::Condition;
+use crate::policy::problem::Problem;
 use crate::policy::spec::RuleSpec;
 
 impl Compiler<'_> {
     pub(super) fn conflicts(&mut self, rules: &[Rule], limits: &LimitSets) {
         self.too_many_at_once(rules, limits);
-        for (spec, rule) in self.spec.rules.iter().zip(rules) {
-            let never =
-                rule.when.as_ref().filter(|when| when.requires().is_impossible() || when.as_str() == "false");
-            if let (Some(_), Some(when)) = (never, &spec.when) {
-                self.warn(
-                    when.at,
-                    &when.path,
-                    "a condition that no request meets",
-                    "one that some request meets",
-                );
-            }
+        let never = |when: &Condition| when.requires().is_impossible() || when.as_str() == "false";
+        for rule in self.spec.rules.iter().filter(|rule| rule.when.as_ref().is_some_and(never)) {
+            let got = "a condition that no request meets";
+            self.warn(rule.place_of("when"), got, "one that some request meets");
         }
         self.outdone(rules, limits);
     }
@@ -32,7 +27,9 @@ impl Compiler<'_> {
             charges += limits.most_charges(sets) + usize::from(rule.terms.penalty.is_some());
             if charges > CHARGES_MAX {
                 let got = format!("{charges} quotas that one request counts against, up to this rule");
-                self.wrong(&spec.name, got, format!("at most {CHARGES_MAX}; give rules a `when`"));
+                let expected = format!("at most {CHARGES_MAX}; give rules a `when`");
+                let (at, field) = spec.place_of("name");
+                self.problems.push(Problem::new(at, field, got, expected));
                 return;
             }
         }
@@ -54,9 +51,9 @@ impl Compiler<'_> {
                 let got = format!("{name} ({quota}), which never decides");
                 let because = format!(
                     "less than {stricter}, which rule `{}` allows under the same key and condition",
-                    other.name.text
+                    other.name
                 );
-                self.warn(spec.name.at, &spec.name.path, got, because);
+                self.warn(spec.place_of("name"), got, because);
             }
         }
     }

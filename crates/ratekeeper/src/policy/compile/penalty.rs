@@ -9,17 +9,14 @@ use std::time::Duration;
 use ratekeeper_core::{Algorithm, InvalidInput, Name, Quota, WINDOW_MILLIS_MAX};
 
 use crate::engine::Penalty;
-use crate::policy::spec::PenaltySpec;
-
-/// Names of the counters within their rule, which no quota may have.
-pub(in crate::policy) const NAMES: [&str; 3] = ["penalty", "strikes", "offences"];
+use crate::policy::spec::{PENALTY_COUNTERS, PenaltySpec};
 
 /// A pardon reaches every process within this time.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The penalty of a rule.
 pub(super) fn of(rule: Name, spec: &PenaltySpec) -> Result<Penalty, InvalidInput> {
-    let [gate, strikes, offences] = NAMES.map(|name| Name::joined(rule, name));
+    let [gate, strikes, offences] = PENALTY_COUNTERS.map(|name| Name::joined(rule, name));
     let window = |limit, window| Quota::new(Algorithm::FixedWindow, limit, window);
     let sentences = durations(spec).into_iter().map(|duration| window(1, duration));
     let sentences = sentences.collect::<Result<Vec<_>, _>>()?;

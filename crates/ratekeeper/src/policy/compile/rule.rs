@@ -8,11 +8,11 @@ use ratekeeper_core::{InvalidInput, Level, Name};
 use super::penalty;
 use super::{Compiler, KeyFunction, LimitSets, UNLIMITED};
 use crate::control::{Mode, Switched};
-use crate::engine::{Penalty, RuleCounters, Terms};
+use crate::engine::{RuleCounters, Terms};
 use crate::policy::apply::AskedModes;
-use crate::policy::expression::{Condition, Cost};
+use crate::policy::expression::Condition;
 use crate::policy::request::Needs;
-use crate::policy::spec::{CostSpec, KeySpec, Network, OverridesSpec, RuleSpec};
+use crate::policy::spec::{CostSpec as RuleCost, KeySpec, Network, OverridesSpec, PlansSpec, RuleSpec};
 use crate::policy::template::{KeyHashing, Subject, Template};
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(in crate::policy) struct Rule {
     pub(in crate::policy) exact: HashMap<Box<str>, u32>,
     pub(in crate::policy) allow: Box<[Network]>,
     pub(in crate::policy) cost: RuleCost,
-    pub(in crate::policy) owner: Option<OwnerTemplates>,
+    pub(in crate::policy) owner: Option<OverridesSpec>,
     own_mode: Option<Mode>,
     default_mode: Mode,
     outside_mode: Option<Mode>,
@@ -55,22 +55,6 @@ pub(in crate::policy) enum Keys {
 pub(in crate::policy) struct Plans {
     pub(in crate::policy) plan: Template,
     pub(in crate::policy) by_name: HashMap<Arc<str>, u32>,
-}
-
-#[derive(Debug)]
-pub(in crate::policy) enum RuleCost {
-    Asked,
-    One,
-    Units(u32),
-    Expression(Cost),
-}
-
-/// Where the names of whose overrides apply come from.
-#[derive(Debug)]
-pub(in crate::policy) struct OwnerTemplates {
-    pub(in crate::policy) endpoint: Option<Template>,
-    pub(in crate::policy) organisation: Template,
-    pub(in crate::policy) project: Template,
 }
 
 impl Rule {
@@ -113,40 +97,31 @@ impl Rule {
 }
 
 impl Compiler<'_> {
-    /// The rule, unless something is wrong with it.
+    /// The rule.
+    ///
+    /// # Errors
+    /// If there is no name for it, or for one of its counters.
     pub(super) fn rule(
         &mut self,
         spec: &RuleSpec,
         limits: &mut LimitSets,
         counters: Arc<RuleCounters>,
-    ) -> Option<Rule> {
-        let hashing = self.spec.hash_keys.then(|| self.options.hashing.clone());
-        let name = self.named(spec, Name::within(&self.spec.service, &spec.name.text))?;
-        let when = spec.when.as_ref().map(|text| self.parsed(text, Condition::parse(&text.text)));
-        let keys = self.keys(spec, hashing.as_ref());
-        let plans = self.plans(spec, name, limits);
-        let cost = self.cost(spec);
-        let owner = spec.overrides.as_ref().map(|overrides| self.owner(overrides));
-        let own_limits = limits.add(name, &spec.limits, Level::Default);
-        let own_limits = self.named(spec, own_limits);
-        let penalty = spec.penalty.as_ref().map(|penalty| self.penalty(spec, name, penalty));
-        let (fallback, exact) = match &keys {
-            Some(keys) => (fallback(spec, keys), self.exact(spec, keys, name, limits)),
-            None => (None, HashMap::new()),
-        };
+    ) -> Result<Rule, InvalidInput> {
+        let name = Name::within(&self.spec.service, &spec.name)?;
+        let keys = self.keys(spec);
         let (outside, default) = (self.options.mode, self.spec.mode);
         let switched = Switched { service_mode: outside, ..Switched::default() };
         let mut rule = Rule {
             name,
-            when: flat(when)?,
-            keys: keys?,
-            fallback,
-            limits: own_limits?,
-            plans: flat(plans)?,
-            exact,
+            when: spec.when.clone(),
+            fallback: fallback(spec, &keys),
+            limits: limits.add(name, &spec.limits, Level::Default)?,
+            plans: spec.plans.as_ref().map(|plans| Plans::new(plans, name, limits)).transpose()?,
+            exact: self.exact(spec, &keys, name, limits)?,
+            keys,
             allow: spec.allow.clone().into(),
-            cost: cost?,
-            owner: flat(owner)?,
+            cost: spec.cost.clone(),
+            owner: spec.overrides.clone(),
             own_mode: spec.mode,
             default_mode: default,
             outside_mode: outside,
@@ -157,44 +132,26 @@ impl Compiler<'_> {
                 scope: spec.scope,
                 on_outage: spec.on_outage.unwrap_or(self.spec.on_outage),
                 instances: self.options.instances.get(),
-                penalty: flat(penalty)?,
+                penalty: spec.penalty.as_ref().map(|penalty| penalty::of(name, penalty)).transpose()?,
                 counters,
             }),
             needs: Needs::default(),
         };
         rule.needs = rule.all_needs();
-        Some(rule)
+        Ok(rule)
     }
 
-    /// What could be given its name, or a problem at the rule's.
-    fn named<T>(&mut self, spec: &RuleSpec, result: Result<T, InvalidInput>) -> Option<T> {
-        result.map_err(|error| self.wrong(&spec.name, error.got, error.expected)).ok()
-    }
-
-    fn keys(&mut self, spec: &RuleSpec, hashing: Option<&KeyHashing>) -> Option<Keys> {
-        let texts = match &spec.keys {
-            KeySpec::Templates(texts) => texts,
+    fn keys(&self, spec: &RuleSpec) -> Keys {
+        let hashing = self.spec.hash_keys.then_some(&self.options.hashing);
+        match &spec.keys {
+            KeySpec::Templates(templates) => {
+                Keys::Templates(templates.iter().map(|key| key.clone().hashed(hashing)).collect())
+            }
             KeySpec::Caller => {
-                let function = self.options.key_functions.get(&spec.name.text).cloned();
-                return Some(Keys::Caller { function, hashing: hashing.cloned() });
+                let function = self.options.key_functions.get(&spec.name).cloned();
+                Keys::Caller { function, hashing: hashing.cloned() }
             }
-        };
-        let mut templates: Vec<Template> = Vec::with_capacity(texts.len());
-        for text in texts {
-            let Some(template) = self.parsed(text, Template::parse(&text.text)) else { continue };
-            let template = match hashing {
-                Some(hashing) => template.hash_values(hashing),
-                None => template,
-            };
-            if let Some(other) = templates.iter().find(|other| other.overlaps(&template)) {
-                let got = format!("a key that a request can also have from \"{}\"", other.as_str());
-                let expected = "templates that begin differently, such as \"user:{...}\" and \"ip:{...}\": \
-                                whoever chooses a value of one could use up the limit of another";
-                self.wrong(text, got, expected);
-            }
-            templates.push(template);
         }
-        (templates.len() == texts.len()).then(|| Keys::Templates(templates.into()))
     }
 
     /// Limits by subject. An entry that no request can have is a warning: the
@@ -205,83 +162,46 @@ impl Compiler<'_> {
         keys: &Keys,
         name: Name,
         limits: &mut LimitSets,
-    ) -> HashMap<Box<str>, u32> {
+    ) -> Result<HashMap<Box<str>, u32>, InvalidInput> {
         let mut exact = HashMap::with_capacity(spec.custom.len() + spec.unlimited.len());
         for (key, of_key) in &spec.custom {
-            let set = limits.add(name, of_key, Level::Custom);
-            let (Some(set), Some(subject)) =
-                (self.named(spec, set), self.reachable(spec, keys, key, "custom"))
-            else {
-                continue;
-            };
-            exact.insert(subject, set);
+            let set = limits.add(name, of_key, Level::Custom)?;
+            exact.extend(self.reachable(spec, keys, key, "custom").map(|subject| (subject, set)));
         }
         for key in &spec.unlimited {
             exact.extend(self.reachable(spec, keys, key, "unlimited").map(|subject| (subject, UNLIMITED)));
         }
-        exact
+        Ok(exact)
     }
 
     fn reachable(&mut self, spec: &RuleSpec, keys: &Keys, key: &str, field: &str) -> Option<Box<str>> {
-        let subject = match keys {
-            Keys::Templates(templates) => templates.iter().find_map(|template| template.subject_of(key)),
-            Keys::Caller { hashing, .. } => Subject::of_caller(key, hashing.as_ref()),
-        };
         let is_fallback = spec.fallback.as_deref() == Some(key);
-        let subject = subject.or_else(|| fallback(spec, keys).filter(|_| is_fallback));
+        let subject = keys.written(key).or_else(|| fallback(spec, keys).filter(|_| is_fallback));
         if subject.is_none() {
-            let path = spec.name.path.strip_suffix("name").unwrap_or_default();
+            let place = (spec.place_of("name").0, spec.place_of(field).1);
             let got = format!("\"{key}\", which no request has as its key");
-            self.warn(spec.name.at, &format!("{path}{field}"), got, "a key as one of `keys` writes it");
+            self.warn(place, got, "a key as one of `keys` writes it");
         }
         subject.map(|subject| String::from(subject).into())
     }
+}
 
-    fn plans(&mut self, spec: &RuleSpec, name: Name, limits: &mut LimitSets) -> Option<Option<Plans>> {
-        let plans = spec.plans.as_ref()?;
-        let plan = self.parsed(&plans.plan, Template::parse(&plans.plan.text));
-        let mut by_name = HashMap::with_capacity(plans.limits.len());
-        for (of_plan, spec_limits) in &plans.limits {
-            let set = limits.add(name, spec_limits, Level::Plan);
-            by_name.extend(self.named(spec, set).map(|set| (of_plan.as_str().into(), set)));
+impl Keys {
+    /// The subject of requests whose key somebody wrote by hand.
+    fn written(&self, key: &str) -> Option<Subject> {
+        match self {
+            Keys::Templates(templates) => templates.iter().find_map(|template| template.subject_of(key)),
+            Keys::Caller { hashing, .. } => Subject::of_caller(key, hashing.as_ref()),
         }
-        Some(plan.map(|plan| Plans { plan, by_name }))
     }
+}
 
-    fn cost(&mut self, spec: &RuleSpec) -> Option<RuleCost> {
-        Some(match &spec.cost {
-            CostSpec::Asked => RuleCost::Asked,
-            CostSpec::PerRequest => RuleCost::One,
-            CostSpec::Units(units) => RuleCost::Units(*units),
-            CostSpec::Expression(text) => {
-                let cost = self.parsed(text, Cost::parse(&text.text))?;
-                cost.fixed().map_or(RuleCost::Expression(cost), RuleCost::Units)
-            }
-        })
-    }
-
-    fn owner(&mut self, spec: &OverridesSpec) -> Option<OwnerTemplates> {
-        let endpoint = spec.endpoint.as_ref().map(|text| self.parsed(text, Template::parse(&text.text)));
-        let organisation = self.parsed(&spec.organisation, Template::parse(&spec.organisation.text));
-        let project = self.parsed(&spec.project, Template::parse(&spec.project.text));
-        Some(OwnerTemplates { endpoint: flat(endpoint)?, organisation: organisation?, project: project? })
-    }
-
-    fn penalty(
-        &mut self,
-        spec: &RuleSpec,
-        name: Name,
-        of_spec: &crate::policy::spec::PenaltySpec,
-    ) -> Option<Penalty> {
-        let reserved = |counter: &String| {
-            let quota = counter.strip_prefix(&spec.name.text).and_then(|rest| rest.strip_prefix('.'));
-            quota.is_some_and(|quota| penalty::NAMES.contains(&quota))
-        };
-        if let Some(taken) = spec.counter_names().find(reserved) {
-            let got = format!("a quota `{taken}` beside `penalty`");
-            self.wrong(&spec.name, got, "another name: this one is what the penalty counts under");
-        }
-        self.named(spec, penalty::of(name, of_spec))
+impl Plans {
+    fn new(spec: &PlansSpec, rule: Name, limits: &mut LimitSets) -> Result<Self, InvalidInput> {
+        let plans = spec.limits.iter();
+        let by_name =
+            plans.map(|(plan, of_plan)| Ok((plan.as_str().into(), limits.add(rule, of_plan, Level::Plan)?)));
+        Ok(Self { by_name: by_name.collect::<Result<_, _>>()?, plan: spec.plan.clone() })
     }
 }
 
@@ -289,18 +209,5 @@ impl Compiler<'_> {
 /// then they count together.
 fn fallback(spec: &RuleSpec, keys: &Keys) -> Option<Subject> {
     let key = spec.fallback.as_ref()?;
-    let written = match keys {
-        Keys::Templates(templates) => templates.iter().find_map(|template| template.subject_of(key)),
-        Keys::Caller { hashing, .. } => Subject::of_caller(key, hashing.as_ref()),
-    };
-    written.or_else(|| Subject::of_caller(key, None))
-}
-
-/// What is absent, what is there, or (nothing) what is wrong.
-fn flat<T>(value: Option<Option<T>>) -> Option<Option<T>> {
-    match value {
-        None => Some(None),
-        Some(None) => None,
-        Some(value) => Some(value),
-    }
+    keys.written(key).or_else(|| Subject::of_caller(key, None))
 }

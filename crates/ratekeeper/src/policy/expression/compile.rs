@@ -18,7 +18,7 @@ pub(super) const SUPPORTED: &str = "numbers, text, true, false, null, lists, fie
      matches(), int(), double(), all(), exists(), exists_one(), filter() or map()";
 
 /// An expression that can be evaluated.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Compiled {
     pub(super) text: Box<str>,
     pub(super) root: Node,
@@ -26,6 +26,15 @@ pub(super) struct Compiled {
     /// Where the root stands.
     at: usize,
 }
+
+/// What is written alike means the same.
+impl PartialEq for Compiled {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Compiled {}
 
 impl Compiled {
     pub(super) fn new(text: &str) -> Result<Self, SyntaxError> {

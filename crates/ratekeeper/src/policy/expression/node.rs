@@ -5,7 +5,7 @@ use regex::Regex;
 use crate::policy::request::Fact;
 
 /// One step of an expression. Names are as the expression has them, for errors.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Node {
     Literal(Literal),
     Fact {
@@ -138,7 +138,7 @@ impl Conversion {
 }
 
 /// A macro over the elements of a list, or the names in an object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Each {
     pub(super) range: Node,
     pub(super) what: EachKind,

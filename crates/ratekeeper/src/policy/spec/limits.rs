@@ -4,21 +4,20 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ratekeeper_core::{Algorithm, CHARGES_MAX, InvalidInput, Quota, Quotas};
+use ratekeeper_core::{Algorithm, CHARGES_MAX, InvalidInput, LIMIT_MAX, Quota, Quotas};
 
-use super::reader::{Cursor, Fields, Reader, integer, is_name};
+use super::check::{A_QUOTA_NAME, LIMITS, is_name, so_many};
+use super::reader::{Cursor, Fields, Reader, integer};
 use super::{Limits, NamedQuota};
 use crate::policy::document::Value;
+use crate::policy::problem::Problem;
 
 /// The tiers that may be a bare number, and their windows in seconds.
 const TIERS: [(&str, u64); 4] = [("rps", 1), ("rpm", 60), ("rph", 3_600), ("rpd", 86_400)];
 /// Their names as fields of a rule.
 const TIER_FIELDS: [&str; 4] = ["rps", "rpm", "rph", "rpd"];
-/// The word for no limit at all.
-const UNLIMITED: &str = "unlimited";
 
 const A_QUOTA: &str = "a quota such as \"100/60s\"";
-const LIMITS: &str = "a quota such as \"100/60s\", a list of quotas, a table of named ones, or \"unlimited\"";
 
 /// What a rule says about how its quotas count.
 #[derive(Clone, Copy)]
@@ -89,37 +88,24 @@ impl Reader {
             (None, Some(quotas)) => match &quotas.node.value {
                 Value::List(items) if !items.is_empty() => self.limits(&quotas, counting),
                 Value::Table(entries) if !entries.is_empty() => self.limits(&quotas, counting),
-                _ => {
-                    self.wrong(&quotas, "a list of quotas or a table of named ones; one alone is `quota`");
-                    None
-                }
+                _ => self.unfit(&quotas, "a list of quotas or a table of named ones; one alone is `quota`"),
             },
             (None, None) => self.named(at, &tiers, counting),
         }
     }
 
     fn quota_field(&mut self, at: &Cursor<'_>, counting: Counting) -> Option<Limits> {
-        if !matches!(at.node.value, Value::Text(_)) {
-            self.wrong(at, format!("{A_QUOTA}; several are `quotas`, a bare number is `rps` or `rpm`"));
-            return None;
+        match at.node.value {
+            Value::Text(_) => self.limits(at, counting),
+            _ => self.unfit(at, format!("{A_QUOTA}; several are `quotas`, a bare number is `rps` or `rpm`")),
         }
-        self.limits(at, counting)
     }
 
     /// The limits of a rule, a plan or an exact key.
     pub(super) fn limits(&mut self, at: &Cursor<'_>, counting: Counting) -> Option<Limits> {
         match &at.node.value {
-            Value::Text(text) if text == UNLIMITED => Some(Limits::Unlimited),
-            Value::Text(text) => match counting.parse::<Quotas>(text) {
-                Ok(quotas) => {
-                    let named = |(name, quota): (&'static str, _)| NamedQuota { name: name.into(), quota };
-                    Some(Limits::Quotas(quotas.iter().map(named).collect()))
-                }
-                Err(error) => {
-                    self.refused(at, &error);
-                    None
-                }
-            },
+            Value::Text(text) if text == "unlimited" => Some(Limits::Unlimited),
+            Value::Text(text) => self.checked(at, counting.parse::<Quotas>(text)).map(Limits::from),
             Value::List(_) => self.listed(at, counting),
             Value::Table(_) => {
                 let entries = self.entries(at, LIMITS)?;
@@ -129,10 +115,7 @@ impl Reader {
                 }
                 self.named(at, &entries, counting)
             }
-            _ => {
-                self.wrong(at, LIMITS);
-                None
-            }
+            _ => self.unfit(at, LIMITS),
         }
     }
 
@@ -149,8 +132,9 @@ impl Reader {
             if quotas.iter().any(|known| known.name == name) {
                 let got = format!("a second quota called {name}, after its window");
                 self.report(item, got, "a table of quotas with names of your own");
+            } else {
+                quotas.push(NamedQuota { name, quota });
             }
-            quotas.push(NamedQuota { name, quota });
         }
         self.bounded(at, quotas)
     }
@@ -165,7 +149,8 @@ impl Reader {
                 None => self.quota(entry, counting),
             };
             if !is_name(entry.key()) {
-                self.report(entry, "this name of a quota", "a name of printable ASCII characters");
+                self.report(entry, "this name of a quota", A_QUOTA_NAME);
+                continue;
             }
             let name = tier.map_or_else(|| entry.key().to_owned().into(), |(name, _)| Cow::Borrowed(*name));
             quotas.extend(quota.map(|quota| NamedQuota { name, quota }));
@@ -174,9 +159,7 @@ impl Reader {
     }
 
     fn bounded(&mut self, at: &Cursor<'_>, quotas: Vec<NamedQuota>) -> Option<Limits> {
-        if quotas.len() > CHARGES_MAX {
-            self.report(at, format!("{} quotas", quotas.len()), format!("at most {CHARGES_MAX} quotas"));
-        }
+        self.checked(at, so_many("quotas", quotas.len(), 0, CHARGES_MAX))?;
         (!quotas.is_empty()).then_some(Limits::Quotas(quotas))
     }
 
@@ -189,33 +172,21 @@ impl Reader {
             }
             return Some(quota);
         }
-        match counting.tier(integer(at.node).unwrap_or(0), seconds) {
-            Ok(quota) => Some(quota),
-            Err(error) => {
-                self.wrong(at, error.expected);
-                None
-            }
-        }
+        let quota = counting.tier(integer(at.node).unwrap_or(0), seconds);
+        quota.map_err(|error| self.wrong(at, error.expected)).ok()
     }
 
     /// One quota as text.
     fn quota(&mut self, at: &Cursor<'_>, counting: Counting) -> Option<Quota> {
-        let Value::Text(text) = &at.node.value else {
-            self.wrong(at, format!("{A_QUOTA}; only rps, rpm, rph and rpd may be bare numbers"));
-            return None;
-        };
-        match counting.parse(text) {
-            Ok(quota) => Some(quota),
-            Err(error) => {
-                self.refused(at, &error);
-                None
-            }
+        match &at.node.value {
+            Value::Text(text) => self.checked(at, counting.parse(text)),
+            _ => self.unfit(at, format!("{A_QUOTA}; only rps, rpm, rph and rpd may be bare numbers")),
         }
     }
 
     /// The limits with the burst that stands beside them.
     pub(super) fn with_burst(&mut self, at: &Cursor<'_>, limits: &Limits) -> Option<Limits> {
-        let burst = self.whole(at, 1, ratekeeper_core::LIMIT_MAX)?;
+        let burst = self.whole(at, 1, LIMIT_MAX)?;
         let Limits::Quotas(quotas) = limits else {
             self.report(at, "a burst without a limit", "no burst");
             return None;
@@ -229,13 +200,10 @@ impl Reader {
             self.report(at, "a second burst", format!("the burst once; `quota` has {}", quota.capacity()));
             return None;
         }
-        match quota.with_burst(u64::from(burst)) {
-            Ok(quota) => Some(Limits::Quotas(vec![NamedQuota { name: name.clone(), quota }])),
-            Err(error) => {
-                self.report(at, error.got, error.expected);
-                None
-            }
-        }
+        let quota =
+            quota.with_burst(u64::from(burst)).map_err(|error| Problem::of(error.got, error.expected));
+        let quota = self.checked(at, quota)?;
+        Some([(name.clone(), quota)].into_iter().collect())
     }
 }
 

@@ -1,18 +1,26 @@
 //! What happens to those who are denied again and again.
 
-use ratekeeper_core::LIMIT_MAX;
+use std::time::Duration;
+
+use ratekeeper_core::{LIMIT_MAX, Quota};
 
 use super::PenaltySpec;
+use super::check::{A_LENGTH_OF_TIME, within};
 use super::reader::{Cursor, Reader};
 use super::rule::RULE;
 use super::shape::Shape;
+use crate::policy::problem::Problem;
 
 /// How steeply penalties may grow.
 const ESCALATE_MAX: u32 = 100;
 
+const ESCALATE_MISSING: (&str, &str) =
+    ("`max` without `escalate`", "`escalate`: how many times as long, such as 2");
+const AT_LEAST_DURATION: &str = "at least `duration`";
+
 pub(super) static PENALTY: Shape = Shape {
     what: "a penalty",
-    fields: &["denials", "within", "duration", "escalate", "max"],
+    fields: "denials within duration escalate max",
     neighbours: &[(&RULE, "it in the rule itself; in TOML, above [rules.penalty]")],
 };
 
@@ -32,10 +40,11 @@ impl Reader {
                 self.report(at, "`escalate` without `max`", "`max`: the longest penalty, such as \"1d\"");
             }
             (None, Some((at, _))) => {
-                self.report(at, "`max` without `escalate`", "`escalate`: how many times as long, such as 2");
+                self.report(at, ESCALATE_MISSING.0, ESCALATE_MISSING.1);
+                return None;
             }
             (Some(_), Some((at, Some(max)))) if duration.is_some_and(|duration| *max < duration) => {
-                self.wrong(at, "at least `duration`");
+                return self.unfit(at, AT_LEAST_DURATION);
             }
             _ => {}
         }
@@ -43,4 +52,31 @@ impl Reader {
         let escalate = escalate.flatten().unwrap_or(1);
         Some(PenaltySpec { denials: denials?, within: within?, duration: duration?, escalate, max })
     }
+}
+
+impl PenaltySpec {
+    /// What is right and wrong with its fields.
+    pub(super) fn check(&self) -> [(&'static str, Result<(), Problem>); 5] {
+        let max = match self.max {
+            max if self.escalate == 1 && max != self.duration => {
+                Err(Problem::of(ESCALATE_MISSING.0, ESCALATE_MISSING.1))
+            }
+            max if max < self.duration => Err(Problem::of(format!("{max:?}"), AT_LEAST_DURATION)),
+            max => length(max),
+        };
+        let escalate = if self.escalate == 1 { Ok(()) } else { within(self.escalate, 2, ESCALATE_MAX) };
+        [
+            ("penalty.denials", within(self.denials, 1, LIMIT_MAX)),
+            ("penalty.within", length(self.within)),
+            ("penalty.duration", length(self.duration)),
+            ("penalty.escalate", escalate),
+            ("penalty.max", max),
+        ]
+    }
+}
+
+/// The quota knows the bounds.
+fn length(of_time: Duration) -> Result<(), Problem> {
+    let quota = Quota::token_bucket(1, of_time);
+    quota.map(drop).map_err(|_| Problem::of(format!("{of_time:?}"), A_LENGTH_OF_TIME))
 }

@@ -1,56 +1,33 @@
 //! The policy itself, and the documents in which services keep theirs.
 
-use std::collections::{HashMap, HashSet};
+use ratekeeper_core::Algorithm;
 
-use ratekeeper_core::{Algorithm, InvalidInput};
-
+use super::check::{A_NAME, AT_LEAST_ONE_RULE, proxy, service_name, so_many};
 use super::limits::Counting;
 use super::reader::{Cursor, Fields, Reader};
 use super::rule::RULE;
 use super::shape::Shape;
 use super::{
-    GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, PolicySpec, RULES_MAX, RuleSpec, StoreUrl,
+    GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, Places, PolicySpec, RULES_MAX, RuleSpec,
+    StoreUrl,
 };
 use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::address::ProxyHeader;
 use crate::policy::document::{Node, Value};
-use crate::policy::problem::{Problems, quoted};
+use crate::policy::problem::Problems;
 
 pub(super) static POLICY: Shape = Shape {
     what: "a policy",
-    fields: &[
-        "$schema",
-        "service",
-        "mode",
-        "store",
-        "on_outage",
-        "trusted_proxies",
-        "proxy_header",
-        "ipv6_prefix",
-        "hash_keys",
-        "rules",
-    ],
+    fields: "$schema service mode store on_outage trusted_proxies proxy_header ipv6_prefix \
+             hash_keys rules",
     neighbours: &[(&RULE, "it in a rule, under `rules`")],
 };
 
 static SERVICE_DOCUMENT: Shape = Shape {
     what: "a service's document",
-    fields: &[
-        "_id",
-        "last_updated",
-        "general_rate_limit",
-        "custom_rate_limits",
-        "$schema",
-        "mode",
-        "store",
-        "on_outage",
-        "trusted_proxies",
-        "proxy_header",
-        "ipv6_prefix",
-        "hash_keys",
-        "rules",
-    ],
+    fields: "_id last_updated general_rate_limit custom_rate_limits $schema mode store \
+             on_outage trusted_proxies proxy_header ipv6_prefix hash_keys rules",
     neighbours: &[(&RULE, "it in a rule, under `rules`")],
 };
 
@@ -85,15 +62,18 @@ impl Reader {
         }
         let field = if of_service { "_id" } else { "service" };
         let service = self.required(at, &fields, field, "the name of the service");
-        let service = service.and_then(|at| self.service_name(&at));
+        let service = service
+            .and_then(|at| self.parsed(&at, A_NAME, |name| service_name(name).map(|()| name.to_owned())));
         let mut rules = Vec::new();
         if of_service {
             rules.extend(self.general(at, &fields));
         }
         self.rules(at, &fields, of_service, &mut rules);
+        let hash_keys = fields.get("hash_keys").and_then(|at| self.flag(&at)).unwrap_or_default();
+        self.problems.of_rules(&rules, hash_keys);
         Some(PolicySpec {
             mode: fields.get("mode").and_then(|at| self.word(&at, &Mode::NAMES)).unwrap_or_default(),
-            store: fields.get("store").and_then(|at| self.store(&at)),
+            store: fields.get("store").and_then(|at| self.parsed(&at, &StoreUrl::expected(), str::parse)),
             on_outage: fields
                 .get("on_outage")
                 .and_then(|at| self.word(&at, &OnOutage::NAMES))
@@ -107,28 +87,11 @@ impl Reader {
                 .get("ipv6_prefix")
                 .and_then(|at| self.whole(&at, 1, 128))
                 .unwrap_or(IPV6_PREFIX_DEFAULT),
-            hash_keys: fields.get("hash_keys").and_then(|at| self.flag(&at)).unwrap_or_default(),
+            hash_keys,
             rules,
             // Last, because a wrong name must not hide what else is wrong.
-            service: service?.to_owned(),
+            service: service?,
         })
-    }
-
-    fn service_name<'a>(&mut self, at: &Cursor<'a>) -> Option<&'a str> {
-        let name = self.name(at)?;
-        if name.contains('/') {
-            self.wrong(at, "a name without `/`, which separates a service from its rules in the store");
-        }
-        Some(name)
-    }
-
-    /// A password may be in it, so what is wrong is not repeated.
-    fn store(&mut self, at: &Cursor<'_>) -> Option<StoreUrl> {
-        let Value::Text(text) = &at.node.value else {
-            self.wrong(at, StoreUrl::expected());
-            return None;
-        };
-        text.parse().map_err(|wrong: InvalidInput| self.report(at, wrong.got, wrong.expected)).ok()
     }
 
     fn proxies(&mut self, at: &Cursor<'_>) -> Vec<Network> {
@@ -136,31 +99,22 @@ impl Reader {
             self.items(at, "a list of addresses and networks, such as [\"10.0.0.0/8\"]").unwrap_or_default();
         let mut proxies = Vec::with_capacity(items.len());
         for item in &items {
-            let Some(network) = self.network(item) else { continue };
-            if network.prefix() == 0 {
-                let expected = "the addresses of your proxies: whoever is trusted can claim any address";
-                self.report(item, format!("{network}, which is everybody"), expected);
-            }
-            proxies.push(network);
+            let network = self.network(item);
+            proxies.extend(network.filter(|network| self.checked(item, proxy(network)).is_some()));
         }
         proxies
     }
 
     pub(super) fn network(&mut self, at: &Cursor<'_>) -> Option<Network> {
-        let text = self.text(at, "an address or a network such as 10.0.0.0/8 or 2001:db8::/32")?;
-        match text.parse() {
-            Ok(network) => Some(network),
-            Err(expected) => {
-                self.wrong(at, expected);
-                None
-            }
-        }
+        let expected = "an address or a network such as 10.0.0.0/8 or 2001:db8::/32";
+        let text = self.text(at, expected)?;
+        text.parse().map_err(|expected: String| self.wrong(at, expected)).ok()
     }
 
     /// Adds the rules of a document to the one that a service's may have.
     fn rules(&mut self, at: &Cursor<'_>, fields: &Fields<'_>, of_service: bool, rules: &mut Vec<RuleSpec>) {
-        let general = ["general_rate_limit", "custom_rate_limits"];
-        let is_enough = of_service && fields.first_of(&general).is_some();
+        let mut general = ["general_rate_limit", "custom_rate_limits"].iter();
+        let is_enough = of_service && general.any(|field| fields.get(field).is_some());
         let Some(at_rules) = fields.get("rules") else {
             if !is_enough {
                 self.report(at, "no rules", "at least one rule under `rules`");
@@ -169,49 +123,10 @@ impl Reader {
         };
         let Some(items) = self.items(&at_rules, "a list of rules") else { return };
         if items.is_empty() && !is_enough {
-            self.report(
-                &at_rules,
-                "no rules",
-                "at least one rule; `mode = \"off\"` switches all of them off",
-            );
+            self.report(&at_rules, "no rules", AT_LEAST_ONE_RULE);
         }
-        if items.len() > RULES_MAX {
-            self.report(&at_rules, format!("{} rules", items.len()), format!("at most {RULES_MAX} rules"));
-            return;
-        }
-        self.unique_names(&items, is_enough);
-        rules.extend(items.iter().filter_map(|item| self.rule(item)));
-        self.told_apart(rules);
-    }
-
-    fn unique_names(&mut self, rules: &[Cursor<'_>], has_general: bool) {
-        let mut names: HashSet<&str> = has_general.then_some(GENERAL_RULE).into_iter().collect();
-        for rule in rules {
-            let Some(name) = rule.child("name") else { continue };
-            let Value::Text(text) = &name.node.value else { continue };
-            if !names.insert(text) {
-                self.wrong(&name, "a name that no other rule has");
-            }
-        }
-    }
-
-    /// Notes rules whose counters could not be told from another's: a rule
-    /// `api.rpm` beside the tier rpm of a rule `api`.
-    fn told_apart(&mut self, rules: &[RuleSpec]) {
-        let mut owners: HashMap<String, &str> = HashMap::new();
-        for rule in rules {
-            for counter in rule.counter_names() {
-                let other = owners.insert(counter.clone(), &rule.name.text);
-                if let Some(other) = other.filter(|other| *other != rule.name.text) {
-                    let got = format!(
-                        "{}, which has a counter {counter} like {}",
-                        quoted(&rule.name.text),
-                        quoted(other)
-                    );
-                    self.report_text(&rule.name, got, "a name whose counters no other rule has");
-                    break;
-                }
-            }
+        if self.checked(&at_rules, so_many("rules", items.len(), 0, RULES_MAX)).is_some() {
+            rules.extend(items.iter().filter_map(|item| self.rule(item)));
         }
     }
 
@@ -238,7 +153,8 @@ impl Reader {
         }
         Some(RuleSpec {
             custom: custom_limits,
-            ..RuleSpec::plain(general.with_text(GENERAL_RULE), KeySpec::Caller, limits)
+            places: Places { path: general.path(), fields: vec![("name".to_owned(), general.node.at)] },
+            ..RuleSpec::new(GENERAL_RULE, KeySpec::Caller, limits)
         })
     }
 }

@@ -8,13 +8,12 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use ratekeeper_core::{InvalidInput, NAME_BYTES_MAX, Quota};
+use ratekeeper_core::{NAME_BYTES_MAX, Quota};
 
-use super::Text;
+use super::check::{A_LENGTH_OF_TIME, a_whole_number};
 use super::shape::{Shape, did_you_mean};
 use crate::policy::document::{Entry, Node, Place, Value};
 use crate::policy::problem::{Problem, Problems, meant, one_of, quoted, shown};
-use crate::policy::syntax::SyntaxError;
 use crate::policy::template::Template;
 
 /// A node, and the way to it.
@@ -36,24 +35,12 @@ impl<'a> Cursor<'a> {
         Self { node, step: Step::Root }
     }
 
-    /// The value of a field, if it is a table that has it.
-    pub(super) fn child(&'a self, field: &str) -> Option<Self> {
-        let Value::Table(entries) = &self.node.value else { return None };
-        let entry = entries.iter().find(|entry| entry.key == field)?;
-        Some(Self { node: &entry.node, step: Step::Field(self, entry) })
-    }
-
     /// The name under which it stands in its table.
     pub(super) fn key(&self) -> &'a str {
         match self.step {
             Step::Field(_, entry) => &entry.key,
             Step::Root | Step::Item(..) => "",
         }
-    }
-
-    /// `text` as if it stood here.
-    pub(super) fn with_text(&self, text: &str) -> Text {
-        Text { text: text.to_owned(), at: self.node.at, path: self.path() }
     }
 
     /// `rules[2].quotas.rpm`.
@@ -68,15 +55,7 @@ impl<'a> Cursor<'a> {
             Step::Root => {}
             Step::Field(parent, entry) => {
                 parent.write_path(path);
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
-                if !entry.key.is_empty() && entry.key.bytes().all(bare) && entry.key.len() <= NAME_BYTES_MAX {
-                    path.push_str(&entry.key);
-                } else {
-                    path.push_str(&quoted(&entry.key));
-                }
+                push_field(path, &entry.key);
             }
             Step::Item(parent, index) => {
                 parent.write_path(path);
@@ -84,6 +63,19 @@ impl<'a> Cursor<'a> {
                 debug_assert!(written.is_ok(), "a String takes everything");
             }
         }
+    }
+}
+
+/// Goes on to a field.
+pub(super) fn push_field(path: &mut String, field: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$');
+    if !field.is_empty() && field.bytes().all(bare) && field.len() <= NAME_BYTES_MAX {
+        path.push_str(field);
+    } else {
+        path.push_str(&quoted(field));
     }
 }
 
@@ -95,18 +87,18 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) fn get(&self, field: &str) -> Option<Cursor<'a>> {
-        debug_assert!(self.shape.fields.contains(&field), "{field} is missing in the list of fields");
+        debug_assert!(self.shape.has(field), "{field} is missing in the list of fields");
         self.found.get(field).copied()
     }
 
-    /// The first of `fields` that is there.
-    pub(super) fn first_of(&self, fields: &[&str]) -> Option<Cursor<'a>> {
-        fields.iter().find_map(|field| self.get(field))
+    /// Where each stands.
+    pub(super) fn places(&self) -> Vec<(String, Place)> {
+        self.found.values().map(|at| (at.key().to_owned(), at.node.at)).collect()
     }
 }
 
 pub(super) struct Reader {
-    problems: Problems,
+    pub(super) problems: Problems,
     /// Whether `null` is as good as leaving a field out: programs that write to
     /// databases do that.
     null_is_absent: bool,
@@ -131,18 +123,15 @@ impl Reader {
         self.report(at, shown(at.node), expected);
     }
 
-    /// Notes a problem with a text that was read before.
-    pub(super) fn report_text(&mut self, text: &Text, got: impl AsRef<str>, expected: impl AsRef<str>) {
-        self.problems.push(Problem::new(text.at, &text.path, got, expected));
+    /// The value, unless something is wrong with it, which is noted.
+    pub(super) fn checked<T>(&mut self, at: &Cursor<'_>, value: Result<T, impl Into<Problem>>) -> Option<T> {
+        self.problems.checked(value, || (at.node.at, at.path()))
     }
 
-    /// Notes what the core found wrong with the value at `at`.
-    pub(super) fn refused(&mut self, at: &Cursor<'_>, error: &InvalidInput) {
-        use ratekeeper_core::Field::{Burst, Limit, Offset, Queue, Window};
-        let is_part = matches!(error.field, Burst | Limit | Offset | Queue | Window);
-        let is_number = error.got.starts_with(|first: char| first.is_ascii_digit());
-        let part = if is_part && is_number { format!("{} ", error.field) } else { String::new() };
-        self.report(at, format!("{part}{}", error.got), &error.expected);
+    /// Notes that the value at `at` is not what was expected, where a value would be the answer.
+    pub(super) fn unfit<T>(&mut self, at: &Cursor<'_>, expected: impl AsRef<str>) -> Option<T> {
+        self.wrong(at, expected);
+        None
     }
 
     /// Notes a problem with the name of a field.
@@ -153,10 +142,7 @@ impl Reader {
 
     /// The values of a table, each name once.
     pub(super) fn entries<'a>(&mut self, at: &'a Cursor<'a>, expected: &str) -> Option<Vec<Cursor<'a>>> {
-        let Value::Table(entries) = &at.node.value else {
-            self.wrong(at, expected);
-            return None;
-        };
+        let Value::Table(entries) = &at.node.value else { return self.unfit(at, expected) };
         let mut lines: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
         let mut cursors = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -177,7 +163,7 @@ impl Reader {
         let entries = self.entries(at, &format!("{}: a table", shape.what))?;
         let mut found = HashMap::with_capacity(entries.len());
         for cursor in entries {
-            if shape.fields.contains(&cursor.key()) {
+            if shape.has(cursor.key()) {
                 found.insert(cursor.key(), cursor);
             } else {
                 self.report_key(&cursor, "an unknown field", shape.suggestion(cursor.key()));
@@ -188,10 +174,7 @@ impl Reader {
 
     /// The values of a list.
     pub(super) fn items<'a>(&mut self, at: &'a Cursor<'a>, expected: &str) -> Option<Vec<Cursor<'a>>> {
-        let Value::List(items) = &at.node.value else {
-            self.wrong(at, expected);
-            return None;
-        };
+        let Value::List(items) = &at.node.value else { return self.unfit(at, expected) };
         let cursor = |(index, node)| Cursor { node, step: Step::Item(at, index) };
         Some(items.iter().enumerate().map(cursor).collect())
     }
@@ -207,39 +190,29 @@ impl Reader {
     pub(super) fn text<'a>(&mut self, at: &Cursor<'a>, expected: &str) -> Option<&'a str> {
         match &at.node.value {
             Value::Text(text) if !text.trim().is_empty() => Some(text),
-            _ => {
-                self.wrong(at, expected);
-                None
-            }
+            _ => self.unfit(at, expected),
         }
     }
 
-    /// A text in a language of its own, with its place. It is kept as text, and
-    /// parsed only to tell what is wrong with it together with everything else.
-    pub(super) fn parsed<T>(
+    /// What a text in a language of its own says.
+    pub(super) fn parsed<T, E: Into<Problem>>(
         &mut self,
         at: &Cursor<'_>,
         expected: &str,
-        parse: impl Fn(&str) -> Result<T, SyntaxError>,
-    ) -> Option<Text> {
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         let text = self.text(at, expected)?;
-        if let Err(error) = parse(text) {
-            self.report(at, error.got_where(), &error.expected);
-        }
-        Some(at.with_text(text))
+        self.checked(at, parse(text))
     }
 
-    pub(super) fn template(&mut self, at: &Cursor<'_>) -> Option<Text> {
+    pub(super) fn template(&mut self, at: &Cursor<'_>) -> Option<Template> {
         self.parsed(at, "a template such as \"user:{identity.user}\"", Template::parse)
     }
 
     pub(super) fn flag(&mut self, at: &Cursor<'_>) -> Option<bool> {
         match at.node.value {
             Value::Bool(value) => Some(value),
-            _ => {
-                self.wrong(at, "true or false");
-                None
-            }
+            _ => self.unfit(at, "true or false"),
         }
     }
 
@@ -251,7 +224,7 @@ impl Reader {
         let number = integer(at.node).and_then(|number| N::try_from(number).ok());
         let within = number.filter(|number| (min..=max).contains(number));
         if within.is_none() {
-            self.wrong(at, format!("a whole number from {min} to {max}"));
+            self.wrong(at, a_whole_number(&min, &max));
         }
         within
     }
@@ -276,28 +249,10 @@ impl Reader {
         // The quota's own parser knows the units and the bounds.
         let quota: Option<Quota> = format!("1/{text}").parse().ok().filter(|_| is_plain);
         if quota.is_none() {
-            self.wrong(at, "a length of time from \"1ms\" to \"366d\", such as \"90s\", \"10min\" or \"1h\"");
+            self.wrong(at, A_LENGTH_OF_TIME);
         }
         quota.map(|quota| quota.window())
     }
-
-    /// A name as the core wants it; not interned, because what becomes of the
-    /// document is not decided yet.
-    pub(super) fn name<'a>(&mut self, at: &Cursor<'a>) -> Option<&'a str> {
-        let expected = format!("a name of 1 to {NAME_BYTES_MAX} printable ASCII characters");
-        let text = self.text(at, &expected)?;
-        if is_name(text) {
-            return Some(text);
-        }
-        self.wrong(at, expected);
-        None
-    }
-}
-
-/// Whether the core takes `text` for a name.
-pub(super) fn is_name(text: &str) -> bool {
-    let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    printable && (1..=NAME_BYTES_MAX).contains(&text.len())
 }
 
 /// A whole number; also one that was stored as a float, as databases and the
@@ -309,19 +264,5 @@ pub(super) fn integer(node: &Node) -> Option<i64> {
         Value::Integer(number) => Some(number),
         Value::Float(number) if number.fract() == 0.0 && number.abs() <= EXACT_MAX => Some(number as i64),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use ratekeeper_core::Name;
-
-    proptest! {
-        #[test]
-        fn names_are_what_the_core_takes_for_names(text in "[a-z\u{0}\u{1f} ~\u{7f}\u{e9}]{0,3}|x{127,130}") {
-            prop_assert_eq!(is_name(&text), Name::new(&text).is_ok());
-        }
     }
 }

@@ -1,53 +1,24 @@
 //! One rule.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use ratekeeper_core::{Algorithm, LIMIT_MAX};
 
-use ratekeeper_core::{Algorithm, LIMIT_MAX, NAME_BYTES_MAX};
-
+use super::check::{A_FALLBACK, A_NAME, so_many};
 use super::limits::{Counting, stated};
 use super::penalty::PENALTY;
 use super::policy::POLICY;
 use super::reader::{Cursor, Fields, Reader};
 use super::shape::Shape;
-use super::{
-    CostSpec, KEYS_MAX, KeySpec, Limits, ORGANISATION_DEFAULT, OverridesSpec, PROJECT_DEFAULT, RuleSpec,
-    Scope, Text,
-};
-use crate::control::{ALL_RULES, Mode};
+use super::{CostSpec, KEYS_MAX, KeySpec, Limits, OverridesSpec, Places, RuleSpec, Scope};
+use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::document::Value;
 use crate::policy::expression::{Condition, Cost};
 
 pub(super) static RULE: Shape = Shape {
     what: "a rule",
-    fields: &[
-        "name",
-        "when",
-        "keys",
-        "caller_key",
-        "fallback",
-        "quota",
-        "quotas",
-        "rps",
-        "rpm",
-        "rph",
-        "rpd",
-        "algorithm",
-        "burst",
-        "cost",
-        "per_request",
-        "plan",
-        "plans",
-        "custom",
-        "unlimited",
-        "allow",
-        "scope",
-        "overrides",
-        "mode",
-        "enforce_percent",
-        "on_outage",
-        "penalty",
-    ],
+    fields: "name when keys caller_key fallback quota quotas rps rpm rph rpd algorithm \
+             burst cost per_request plan plans custom unlimited allow scope overrides mode \
+             enforce_percent on_outage penalty",
     neighbours: &[
         (&POLICY, "it in the policy itself; in TOML, above the first [[rules]]"),
         (&PENALTY, "it under `penalty`"),
@@ -57,18 +28,17 @@ pub(super) static RULE: Shape = Shape {
 
 static OVERRIDES: Shape = Shape {
     what: "a table of overrides",
-    fields: &["endpoint", "organisation", "project"],
+    fields: "endpoint organisation project",
     neighbours: &[(&RULE, "it in the rule itself; in TOML, above [rules.overrides]")],
 };
 
 const SCOPES: [(&str, Scope); 2] = [("shared", Scope::Shared), ("process", Scope::Process)];
 
-const AN_EXPRESSION: &str = "an expression such as \"method == 'POST'\"";
-
 impl Reader {
     pub(super) fn rule(&mut self, at: &Cursor<'_>) -> Option<RuleSpec> {
         let fields = self.fields(at, &RULE)?;
-        let name = self.rule_name(at, &fields);
+        let name = self.required(at, &fields, "name", "what decisions and headers call the rule");
+        let name = name.and_then(|at| self.text(&at, A_NAME));
         let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.as_str(), algorithm));
         let algorithm = fields.get("algorithm").and_then(|at| self.word(&at, &algorithms));
         let counting = Counting { algorithm };
@@ -76,22 +46,24 @@ impl Reader {
         let plans = self.plans(&fields, counting);
         let custom = fields.get("custom").map(|at| self.custom(&at, counting)).unwrap_or_default();
         let unlimited = fields.get("unlimited").map(|at| self.unlimited(&at, &custom)).unwrap_or_default();
-        let keys = self.keys(at, &fields);
+        let mut places = Places { path: at.path(), fields: fields.places() };
+        let keys = self.keys(at, &fields, &mut places);
         let allow = fields.get("allow").and_then(|at| {
             self.items(&at, "a list of addresses and networks")
                 .map(|items| items.iter().filter_map(|item| self.network(item)).collect())
         });
-        let scope = fields.get("scope").and_then(|at| self.word(&at, &SCOPES)).unwrap_or_default();
-        let rule = RuleSpec {
-            when: fields.get("when").and_then(|at| self.parsed(&at, AN_EXPRESSION, Condition::parse)),
-            fallback: fields.get("fallback").and_then(|at| self.fallback(&at)),
+        let an_expression = "an expression such as \"method == 'POST'\"";
+        let fallback = fields.get("fallback").and_then(|at| self.text(&at, A_FALLBACK));
+        Some(RuleSpec {
+            when: fields.get("when").and_then(|at| self.parsed(&at, an_expression, Condition::parse)),
+            fallback: fallback.map(str::to_owned),
             plans,
             custom,
             unlimited,
             allow: allow.unwrap_or_default(),
             cost: self.cost(&fields),
-            scope,
-            overrides: fields.get("overrides").and_then(|at| self.overrides(&at, scope)),
+            scope: fields.get("scope").and_then(|at| self.word(&at, &SCOPES)).unwrap_or_default(),
+            overrides: fields.get("overrides").and_then(|at| self.overrides(&at)),
             mode: fields.get("mode").and_then(|at| self.word(&at, &Mode::NAMES)),
             enforce_percent: fields
                 .get("enforce_percent")
@@ -99,11 +71,9 @@ impl Reader {
                 .unwrap_or(100),
             on_outage: fields.get("on_outage").and_then(|at| self.word(&at, &OnOutage::NAMES)),
             penalty: fields.get("penalty").and_then(|at| self.penalty(&at)),
-            ..RuleSpec::plain(name?, keys?, limits?)
-        };
-        self.limits_somebody(&fields, &rule);
-        self.nameable(&rule);
-        Some(rule)
+            places,
+            ..RuleSpec::new(name?, keys?, limits?)
+        })
     }
 
     /// The value of a field that must be there.
@@ -121,15 +91,6 @@ impl Reader {
         found
     }
 
-    fn rule_name(&mut self, at: &Cursor<'_>, fields: &Fields<'_>) -> Option<Text> {
-        let at = self.required(at, fields, "name", "what decisions and headers call the rule")?;
-        let name = self.name(&at)?;
-        if name == ALL_RULES {
-            self.wrong(&at, "another name: this one stands for all rules");
-        }
-        Some(at.with_text(name))
-    }
-
     fn rule_limits(&mut self, at: &Cursor<'_>, fields: &Fields<'_>, counting: Counting) -> Option<Limits> {
         let limits = self.own_limits(at, fields, counting)?;
         if let (Some(at), Some(algorithm)) = (fields.get("algorithm"), counting.algorithm) {
@@ -145,7 +106,7 @@ impl Reader {
         }
     }
 
-    fn keys(&mut self, at: &Cursor<'_>, fields: &Fields<'_>) -> Option<KeySpec> {
+    fn keys(&mut self, at: &Cursor<'_>, fields: &Fields<'_>, places: &mut Places) -> Option<KeySpec> {
         let caller = fields.get("caller_key");
         let is_caller = caller.and_then(|at| self.flag(&at)).unwrap_or_default();
         let Some(keys) = fields.get("keys") else {
@@ -160,140 +121,51 @@ impl Reader {
             self.report(&caller, "`caller_key` beside `keys`", "templates, or a key that the program makes");
         }
         let items = self.one_or_more(&keys);
-        if items.is_empty() || items.len() > KEYS_MAX {
-            let got = format!("{} templates", items.len());
-            self.report(&keys, got, format!("1 to {KEYS_MAX} templates"));
-            return None;
-        }
-        let mut known = HashSet::new();
-        let mut templates = Vec::with_capacity(items.len());
-        for item in &items {
-            let Some(template) = self.template(item) else { continue };
-            if !known.insert(template.text.clone()) {
-                self.wrong(item, "each template once: the first that resolves is taken");
-            }
-            templates.push(template);
-        }
-        Some(KeySpec::Templates(templates))
-    }
-
-    fn fallback(&mut self, at: &Cursor<'_>) -> Option<String> {
-        let key = self.text(at, "a key for all requests that have none, such as \"nobody\"")?;
-        // `#` marks the digest of a long key.
-        if key.contains(['{', '}', '#']) {
-            self.wrong(at, "a fixed key without {, } and #; templates belong in `keys`");
-        }
-        self.exact_key(at, key).map(str::to_owned)
+        self.checked(&keys, so_many("templates", items.len(), 1, KEYS_MAX))?;
+        places.fields.extend((0..).zip(&items).map(|(index, item)| (format!("keys[{index}]"), item.node.at)));
+        let templates: Vec<_> = items.iter().filter_map(|item| self.template(item)).collect();
+        // Of templates that are wrong, enough is noted.
+        let are_all = templates.len() == items.len();
+        Some(if are_all { KeySpec::Templates(templates) } else { KeySpec::Caller })
     }
 
     fn cost(&mut self, fields: &Fields<'_>) -> CostSpec {
         let flat = fields.get("per_request");
         let is_flat = flat.and_then(|at| self.flag(&at)).unwrap_or_default();
         let Some(cost) = fields.get("cost") else {
-            return if is_flat { CostSpec::PerRequest } else { CostSpec::Asked };
+            return if is_flat { CostSpec::One } else { CostSpec::Asked };
         };
         if let Some(flat) = flat.filter(|_| is_flat) {
             self.report(&flat, "`per_request` beside `cost`", "one of them");
         }
         let cost = match cost.node.value {
-            Value::Text(_) => self
-                .parsed(&cost, "an expression such as \"size(body.items)\"", Cost::parse)
-                .map(CostSpec::Expression),
-            Value::Integer(_) | Value::Float(_) => self.whole(&cost, 1, LIMIT_MAX).map(CostSpec::Units),
-            _ => {
-                self.wrong(&cost, format!("a whole number from 1 to {LIMIT_MAX}, or an expression"));
-                None
+            Value::Text(_) => {
+                let expected = "an expression such as \"size(body.items)\"";
+                self.parsed(&cost, expected, Cost::parse).map(CostSpec::Expression)
             }
+            Value::Integer(_) | Value::Float(_) => self.whole(&cost, 1, LIMIT_MAX).map(CostSpec::Units),
+            _ => self.unfit(&cost, format!("a whole number from 1 to {LIMIT_MAX}, or an expression")),
         };
         cost.unwrap_or(CostSpec::Asked)
     }
 
-    fn overrides(&mut self, at: &Cursor<'_>, scope: Scope) -> Option<OverridesSpec> {
-        let defaults = || OverridesSpec {
-            endpoint: None,
-            organisation: at.with_text(ORGANISATION_DEFAULT),
-            project: at.with_text(PROJECT_DEFAULT),
-        };
-        let overrides = match at.node.value {
+    fn overrides(&mut self, at: &Cursor<'_>) -> Option<OverridesSpec> {
+        let fields = match at.node.value {
             Value::Bool(false) => return None,
-            Value::Bool(true) => defaults(),
-            Value::Table(_) => {
-                let fields = self.fields(at, &OVERRIDES)?;
-                let mut template = |field: &str| fields.get(field).and_then(|at| self.template(&at));
-                let (endpoint, organisation) = (template("endpoint"), template("organisation"));
-                let (project, defaults) = (template("project"), defaults());
-                OverridesSpec {
-                    endpoint,
-                    organisation: organisation.unwrap_or(defaults.organisation),
-                    project: project.unwrap_or(defaults.project),
-                }
-            }
+            Value::Bool(true) => None,
+            Value::Table(_) => Some(self.fields(at, &OVERRIDES)?),
             _ => {
-                self.wrong(at, "true, false, or a table of templates: endpoint, organisation, project");
-                return None;
+                return self
+                    .unfit(at, "true, false, or a table of templates: endpoint, organisation, project");
             }
         };
-        if scope == Scope::Process {
-            let expected = "one of them: overrides are kept in the store that all instances share";
-            self.report(at, "`overrides` beside `scope = \"process\"`", expected);
-        }
-        Some(overrides)
-    }
-
-    fn limits_somebody(&mut self, fields: &Fields<'_>, rule: &RuleSpec) {
-        let limited = |limits: &Limits| *limits != Limits::Unlimited;
-        let mut plans = rule.plans.iter().flat_map(|plans| plans.limits.values());
-        if !limited(&rule.limits) && !plans.any(limited) && !rule.custom.values().any(limited) {
-            let Some(quota) = fields.get("quota") else { return };
-            self.wrong(&quota, "a limit, here or in `plans` or `custom`: this limits nobody");
-        }
-    }
-
-    /// Notes counters whose names would be too long.
-    fn nameable(&mut self, rule: &RuleSpec) {
-        if let Some(name) = rule.counter_names().find(|name| name.len() > NAME_BYTES_MAX) {
-            let got = format!("a counter with a name of {} bytes", name.len());
-            let expected = format!("at most {NAME_BYTES_MAX} bytes for the names of rule and quota together");
-            self.report_text(&rule.name, got, expected);
-        }
-    }
-}
-
-impl RuleSpec {
-    /// A rule that says nothing but the necessary.
-    pub(super) fn plain(name: Text, keys: KeySpec, limits: Limits) -> Self {
-        Self {
-            name,
-            when: None,
-            keys,
-            fallback: None,
-            limits,
-            plans: None,
-            custom: BTreeMap::new(),
-            unlimited: BTreeSet::new(),
-            allow: Vec::new(),
-            cost: CostSpec::Asked,
-            scope: Scope::Shared,
-            overrides: None,
-            mode: None,
-            enforce_percent: 100,
-            on_outage: None,
-            penalty: None,
-        }
-    }
-
-    /// What its counters are called: `rule`, or `rule.quota`; each name once.
-    pub(in crate::policy) fn counter_names(&self) -> impl Iterator<Item = String> {
-        let plans = self.plans.iter().flat_map(|plans| plans.limits.values());
-        let all = std::iter::once(&self.limits).chain(plans).chain(self.custom.values());
-        let quotas = all.flat_map(|limits| match limits {
-            Limits::Unlimited => [].iter(),
-            Limits::Quotas(quotas) => quotas.iter(),
-        });
-        let names: BTreeSet<&str> = quotas.map(|quota| quota.name.as_ref()).collect();
-        let rule = &self.name.text;
-        names
-            .into_iter()
-            .map(move |name| if name.is_empty() { rule.clone() } else { format!("{rule}.{name}") })
+        let mut given = |field: &str| self.template(&fields.as_ref()?.get(field)?);
+        let (endpoint, organisation, project) = (given("endpoint"), given("organisation"), given("project"));
+        let default = OverridesSpec::default();
+        Some(OverridesSpec {
+            endpoint,
+            organisation: organisation.unwrap_or(default.organisation),
+            project: project.unwrap_or(default.project),
+        })
     }
 }

@@ -6,7 +6,8 @@ use crate::policy::problem::meant;
 pub(super) struct Shape {
     /// What the table is, with its article.
     pub(super) what: &'static str,
-    pub(super) fields: &'static [&'static str],
+    /// Their names, separated by spaces.
+    pub(super) fields: &'static str,
     /// Tables whose fields are sometimes written here by mistake, and where they
     /// belong.
     pub(super) neighbours: &'static [(&'static Shape, &'static str)],
@@ -40,18 +41,27 @@ const SYNONYMS: [(&str, &str); 23] = [
 ];
 
 impl Shape {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static str> {
+        self.fields.split_ascii_whitespace()
+    }
+
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.fields().any(|known| known == field)
+    }
+
     /// What was probably meant by a field that is not known.
     pub(super) fn suggestion(&self, field: &str) -> String {
         for (neighbour, advice) in self.neighbours {
-            if neighbour.fields.contains(&field) {
+            if neighbour.has(field) {
                 return (*advice).to_owned();
             }
         }
         let lower = field.to_ascii_lowercase();
-        let synonym = SYNONYMS.iter().find(|(word, right)| *word == lower && self.fields.contains(right));
-        match synonym.map(|(_, right)| *right).or_else(|| meant(field, self.fields)) {
+        let synonym = SYNONYMS.iter().find(|(word, right)| *word == lower && self.has(right));
+        let fields: Vec<&str> = self.fields().collect();
+        match synonym.map(|(_, right)| *right).or_else(|| meant(field, &fields)) {
             Some(right) => format!("a field of {}{}", self.what, did_you_mean(right)),
-            None => format!("one of {}", self.fields.join(", ")),
+            None => format!("one of {}", fields.join(", ")),
         }
     }
 }

@@ -17,7 +17,7 @@ const LONG_CONTEXT: &str = "ratekeeper policy: a subject that is too long";
 const SECRET_CONTEXT: &str = "ratekeeper policy: the secret of hash_keys";
 
 /// How values are hashed: with a secret, or so that anybody can do the same.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyHashing {
     key: Option<[u8; blake3::KEY_LEN]>,
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::policy::address::Addresses;
 use crate::policy::request::RequestFacts;
+use crate::policy::spec::{ORGANISATION_DEFAULT, PLAN_DEFAULT, PROJECT_DEFAULT};
 
 fn facts() -> RequestFacts {
     RequestFacts::new("POST", "/v1/search?page=2&empty=&odd=a%3Ab")
@@ -233,4 +234,15 @@ fn what_a_template_needs_is_known() {
     assert!(needs("{header.a}:{body.x}").body);
     assert!(needs("{client.ip} {route}").client && needs("{client.ip} {route}").route);
     assert!(needs("{identity.user}").identity);
+}
+
+#[test]
+fn the_template_of_a_claim_is_what_its_text_says() {
+    for (claim, text) in [("plan", PLAN_DEFAULT), ("org", ORGANISATION_DEFAULT), ("project", PROJECT_DEFAULT)]
+    {
+        assert_eq!(
+            format!("{:?}", Template::of_claim(claim)),
+            format!("{:?}", Template::parse(text).unwrap())
+        );
+    }
 }
