@@ -160,8 +160,7 @@ pub(crate) struct RequestOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreOptions {
-    /// Where counters are: memory, or a URL such as redis://127.0.0.1:6379 [default: what the policy
-    /// says, or memory]
+    /// Where counters are: memory, or the URL of a server [default: what the policy says, or memory]
     ///
     /// Other people on the machine can see what is on a command line; the environment keeps a
     /// password to yourself.

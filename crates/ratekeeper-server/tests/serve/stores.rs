@@ -87,7 +87,7 @@ fn what_is_wrong_is_said_in_words() {
     let error = refused(command(&HTTP).args(["--config", file.to_str().unwrap()]));
     assert!(error.contains("ratekeeper.toml:1: ") && !error.contains("u64"), "{error}");
     let error = refused(command(&HTTP).env("RATEKEEPER_STORE", "postgres://ann:s3cret@host/db"));
-    assert!(error.contains("store: got a URL of \"postgres\"; expected memory, redis://"), "{error}");
+    assert!(error.contains("store: got the scheme \"postgres\"; expected memory, redis://"), "{error}");
     assert!(!error.contains("s3cret"), "{error}");
     let error = refused(command(&HTTP).env("RATEKEEPER_STORE_DEADLINE", "soon"));
     assert!(error.contains("RATEKEEPER_STORE_DEADLINE"), "{error}");
