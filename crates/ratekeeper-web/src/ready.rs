@@ -166,9 +166,9 @@ impl ProjectLimit {
     /// If a number is out of bounds or a name is none.
     pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
         let suffix = self.terms.suffix.replace('{', "{{").replace('}', "}}");
-        let endpoint = Template::parse(&format!("{{route}}{suffix}"))
+        let of_route = Template::parse(&format!("{{route}}{suffix}"))
             .map_err(|error| InvalidInput::new(Field::Check, error.got, error.expected))?;
-        let overrides = OverridesSpec { endpoint: Some(endpoint), ..OverridesSpec::default() };
+        let overrides = OverridesSpec { endpoint: Some(of_route), ..OverridesSpec::default() };
         let rule = self.terms.rule()?.overrides(overrides);
         let suffix = self.terms.suffix.clone();
         let key = KeyFunction::new(move |facts| {

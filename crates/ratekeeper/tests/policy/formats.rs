@@ -85,7 +85,7 @@ fn every_field_arrives() {
     let full = rule(&spec, "full");
     assert_eq!(full.when.as_ref().unwrap().as_str(), "method == 'POST'");
     let KeySpec::Templates(keys) = &full.keys else { panic!("templates") };
-    let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+    let keys: Vec<&str> = keys.iter().map(ratekeeper::policy::Template::as_str).collect();
     assert_eq!(keys, ["apiKey:{header.x-api-key}", "ip:{client.ip}"]);
     assert_eq!(full.fallback.as_deref(), Some("nobody"));
     assert_eq!(quotas(&full.limits), ["=10/s burst 20"]);

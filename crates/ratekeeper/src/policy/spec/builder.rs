@@ -23,7 +23,6 @@ macro_rules! setters {
         impl $type {
             $(
                 #[doc = concat!("Sets `", stringify!($field), "`.")]
-                #[must_use]
                 pub fn $field(mut self, $field: impl Into<$value>) -> Self {
                     let $it = &mut self;
                     $spec.$field = $field.into();

@@ -70,7 +70,7 @@ impl RuleSpec {
         for key in &self.unlimited {
             note("unlimited", unlimited(key, &self.custom));
         }
-        for (field, checked) in self.penalty.iter().flat_map(|penalty| penalty.check()) {
+        for (field, checked) in self.penalty.iter().flat_map(super::PenaltySpec::check) {
             note(field, checked);
         }
     }
@@ -192,7 +192,7 @@ pub(super) fn proxy(network: &Network) -> Checked {
     unless(network.prefix() == 0, format!("{network}, which is everybody"), expected)
 }
 
-pub(super) fn within<N: PartialOrd + Display>(number: N, min: N, max: N) -> Checked {
+pub(super) fn within<N: PartialOrd + Display + Copy>(number: N, min: N, max: N) -> Checked {
     let expected = a_whole_number(&min, &max);
     unless(!(min..=max).contains(&number), number.to_string(), expected)
 }
