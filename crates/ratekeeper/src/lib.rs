@@ -39,7 +39,9 @@ pub use clock::SystemClock;
 pub use control::{
     ALL_RULES, Control, MODE_VARIABLE, Mode, SWITCHES_MAX, Switch, Switched, Switches, all_rules_of,
 };
-pub use engine::{Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started};
+pub use engine::{
+    Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started, Strict,
+};
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
 pub use ratekeeper_core::*;
 pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore, MemoryStoreBuilder};

@@ -127,6 +127,12 @@ impl<R: ?Sized> Limiter<R> {
         &**self.engine.store()
     }
 
+    /// What decides, for charges that no rule is about.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// How many requests were decided without the store so far.
     #[must_use]
     pub fn outages(&self) -> Outages {
@@ -138,6 +144,12 @@ impl<R: ?Sized> Limiter<R> {
     #[inline]
     pub fn demand<'r>(&'r self, request: &'r R) -> Demand<'r> {
         self.asked(request, 1, Modes::Obeyed)
+    }
+
+    /// The same whatever the modes of rules are: what an earlier decision charged can be given back and
+    /// forgotten although a rule was switched off meanwhile.
+    pub fn demand_in_any_mode<'r>(&'r self, request: &'r R) -> Demand<'r> {
+        self.asked(request, 1, Modes::Ignored)
     }
 
     /// Judges a request and charges it one unit.
@@ -209,7 +221,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// As [`Demand::refund`].
     pub async fn refund(&self, request: &R, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
-        self.asked(request, 1, Modes::Ignored).refund(decision, units).await
+        self.demand_in_any_mode(request).refund(decision, units).await
     }
 
     /// Charges an estimate under `id`; see [`Demand::reserve`].
@@ -256,7 +268,7 @@ impl<R: ?Sized> Limiter<R> {
     /// # Errors
     /// If a key is empty or too long, or the store could not answer.
     pub async fn reset(&self, request: &R) -> Result<usize, StoreError> {
-        self.asked(request, 1, Modes::Ignored).reset().await
+        self.demand_in_any_mode(request).reset().await
     }
 
     /// The rules that apply to a request, each with the key it found.

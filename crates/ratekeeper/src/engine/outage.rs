@@ -52,6 +52,35 @@ impl OutageCounters {
     }
 }
 
+/// Who says what becomes of a request when the store could not answer.
+pub(super) trait Away {
+    type Error: From<InvalidInput> + Send;
+
+    fn decide(demand: &Demand<'_>, error: StoreError, peek: bool) -> Result<Decision, Self::Error>;
+}
+
+/// The rules do, so an outage is a decision.
+pub(super) struct ByRules;
+
+impl Away for ByRules {
+    type Error = InvalidInput;
+
+    fn decide(demand: &Demand<'_>, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
+        demand.outage(error, peek)
+    }
+}
+
+/// The caller does, so an outage is an error.
+pub(super) struct ByCaller;
+
+impl Away for ByCaller {
+    type Error = StoreError;
+
+    fn decide(_: &Demand<'_>, error: StoreError, _: bool) -> Result<Decision, StoreError> {
+        Err(error)
+    }
+}
+
 /// This process's share of the quotas of a demand, each with the rule it belongs to.
 pub(super) struct Share(SmallVec<[(usize, Name, Quota); 4]>);
 
@@ -91,7 +120,7 @@ impl Demand<'_> {
     /// What the rules say to a store that could not answer: one that denies is enough, then those that count
     /// for themselves decide. A call that no store could answer is the caller's error.
     #[cold]
-    pub(super) fn outage(&self, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
+    fn outage(&self, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
         if let Some(input) = error.into_input() {
             return Err(input);
         }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ratekeeper_core::{
-    Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope, Quota, RawName,
+    COST_BEYOND, Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope, Quota, RawName,
 };
 
 use super::{Asked, Demand, Endpoints, Engine, Held, Limits, OnOutage, OwnerNames, Terms};
@@ -53,6 +53,13 @@ impl<'a> RawCharge<'a> {
             return Err(InvalidInput::new(Field::Cost, cost, expected));
         }
         Ok(Self { cost, ..self })
+    }
+
+    /// Asks for `cost` units. More than 10^9 are denied, like any cost that a quota has no room for: for
+    /// costs that come from requests.
+    #[must_use]
+    pub fn any_cost(self, cost: u64) -> Self {
+        Self { cost: cost.min(COST_BEYOND.into()), ..self }
     }
 
     /// Whether it can deny the check.

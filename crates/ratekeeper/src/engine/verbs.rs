@@ -9,7 +9,7 @@ use ratekeeper_core::{
     Verdict,
 };
 
-use super::outage::{OnOutage, Share};
+use super::outage::{Away, ByRules, OnOutage, Share};
 use super::{Demand, Limits, Scope};
 use crate::store::{Store, StoreError, StoreErrorKind};
 
@@ -29,7 +29,11 @@ pub(super) struct Terms<'r> {
     under: Option<Reservation<'r>>,
 }
 
-impl Terms<'_> {
+impl<'r> Terms<'r> {
+    pub(super) fn held(id: &'r str, hold: Duration) -> Result<Self, InvalidInput> {
+        Ok(Self { purpose: Purpose::Check, under: Some(Reservation::hold(id, hold)?) })
+    }
+
     pub(super) fn is_peek(&self) -> bool {
         self.purpose == Purpose::Peek
     }
@@ -49,35 +53,14 @@ impl<'a> Demand<'a> {
     /// Only if no store could judge the request: a key that is empty or too long, a cost beyond 10^9, more than
     /// 64 quotas at once, or an id that was used for another request.
     pub async fn check(&self) -> Result<Decision, InvalidInput> {
-        self.decide(&self.purpose(Purpose::Check)?).await
+        self.decide::<ByRules>(&self.purpose(Purpose::Check)?).await
     }
 
     /// [`Demand::check`], unless the store needs I/O for it: then nothing has happened. The decision is
     /// written over the caller's, because it is large.
     #[inline]
     pub fn try_check(&self, decision: &mut Decision) -> Option<Result<(), InvalidInput>> {
-        let engine = &*self.engine;
-        if engine.needs_io {
-            return None;
-        }
-        if !self.is_plain() {
-            return at_once(self.check()).map(|answer| answer.map(|answer| *decision = answer));
-        }
-        let charges = match self.charges(Scope::Shared) {
-            Ok(charges) => charges,
-            Err(error) => return Some(Err(error)),
-        };
-        let Ok(check) = charges.check() else {
-            *decision = engine.unlimited();
-            return Some(Ok(()));
-        };
-        if let Err(error) = engine.store.try_check(&check, decision)? {
-            return Some(self.outage(error, false).map(|answer| *decision = answer));
-        }
-        if !decision.verdicts().iter().all(Verdict::is_admitted) {
-            self.note(decision);
-        }
-        Some(Ok(()))
+        self.decide_now::<ByRules>(decision)
     }
 
     /// Reports what the request would meet, and changes nothing. Under an id that is known, the decision that is
@@ -86,7 +69,7 @@ impl<'a> Demand<'a> {
     /// # Errors
     /// As [`Demand::check`].
     pub async fn peek(&self) -> Result<Decision, InvalidInput> {
-        self.decide(&self.purpose(Purpose::Peek)?).await
+        self.decide::<ByRules>(&self.purpose(Purpose::Peek)?).await
     }
 
     /// One sentence on what the request would meet now, and a line for every quota that applies. `labels`
@@ -95,13 +78,7 @@ impl<'a> Demand<'a> {
     /// # Errors
     /// As [`Demand::check`].
     pub async fn explain(&self, labels: Labels<'_>) -> Result<String, InvalidInput> {
-        let decision = self.peek().await?;
-        let lines = decision.verdicts().iter().map(|verdict| {
-            let (name, left, level) = (labels.of(verdict), verdict.remaining(), verdict.level().as_str());
-            let (capacity, quota) = (verdict.quota().capacity(), verdict.quota());
-            format!("\n- {name}: {left} of {capacity} left, {quota} (set by: {level})")
-        });
-        Ok(std::iter::once(decision.labelled(labels).to_string()).chain(lines).collect())
+        Ok(explained(&self.peek().await?, labels))
     }
 
     /// Charges what is asked as an estimate under `id`, which is settled or cancelled within `hold`, or
@@ -114,8 +91,7 @@ impl<'a> Demand<'a> {
             let expected = "at least 1: nothing cannot be settled";
             return Err(InvalidInput::new(Field::Cost, "an estimate of 0", expected));
         }
-        let under = Some(Reservation::hold(id, hold)?);
-        self.decide(&Terms { purpose: Purpose::Check, under }).await
+        self.decide::<ByRules>(&Terms::held(id, hold)?).await
     }
 
     /// Gives up to `units` of each charge of an earlier decision back. Charges and verdicts are paired by
@@ -245,9 +221,44 @@ impl Demand<'_> {
         Ok(Terms { purpose, under })
     }
 
+    /// A check, if the store needs no I/O for it.
+    #[inline]
+    pub(super) fn decide_now<A: Away>(&self, decision: &mut Decision) -> Option<Result<(), A::Error>> {
+        let engine = &*self.engine;
+        if engine.needs_io {
+            return None;
+        }
+        if !self.is_plain() {
+            return self.decide_steps_now::<A>(decision);
+        }
+        let charges = match self.charges(Scope::Shared) {
+            Ok(charges) => charges,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let Ok(check) = charges.check() else {
+            *decision = engine.unlimited();
+            return Some(Ok(()));
+        };
+        if let Err(error) = engine.store.try_check(&check, decision)? {
+            return Some(A::decide(self, error, false).map(|answer| *decision = answer));
+        }
+        if !decision.verdicts().iter().all(Verdict::is_admitted) {
+            self.note(decision);
+        }
+        Some(Ok(()))
+    }
+
+    fn decide_steps_now<A: Away>(&self, decision: &mut Decision) -> Option<Result<(), A::Error>> {
+        let terms = match self.purpose(Purpose::Check) {
+            Ok(terms) => terms,
+            Err(error) => return Some(Err(error.into())),
+        };
+        at_once(self.decide::<A>(&terms)).map(|answer| answer.map(|answer| *decision = answer))
+    }
+
     /// This process's part is charged first, because it costs nothing, and given back if the shared part
     /// denies. For that moment others may find it taken, but never more is admitted than there is.
-    pub(super) async fn decide(&self, terms: &Terms<'_>) -> Result<Decision, InvalidInput> {
+    pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         if let Some(denied) = self.penalised_here(terms)? {
             return Ok(denied);
         }
@@ -259,7 +270,7 @@ impl Demand<'_> {
             return Ok(self.followed(first, terms));
         }
         let mut undo = Undo { demand: self, own: &own, terms, first: Some(first) };
-        let second = self.shared_part(check, terms).await?;
+        let second = self.shared_part::<A>(check, terms).await?;
         let first = undo.first.take().unwrap_or_default();
         // A repeated request was charged when it was new.
         let is_new = second.origin() != Origin::Repeat || first.origin() == Origin::Repeat;
@@ -271,7 +282,7 @@ impl Demand<'_> {
         Ok(self.followed(first.joined(&second), terms))
     }
 
-    async fn shared_part(&self, check: Check<'_>, terms: &Terms<'_>) -> Result<Decision, InvalidInput> {
+    async fn shared_part<A: Away>(&self, check: Check<'_>, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         let store = &*self.engine.store;
         let penalties = self.penalties(Scope::Shared, terms);
         let check = check.with_penalties(&penalties)?;
@@ -282,7 +293,7 @@ impl Demand<'_> {
             Some(under) => store.reserve(&check, under).await,
             None => store.check(&check).await,
         };
-        answer.or_else(|error| self.outage(error, terms.is_peek()))
+        answer.or_else(|error| A::decide(self, error, terms.is_peek()))
     }
 
     /// What this process counts for itself. Beside a shared part, only reservations are kept under an id
@@ -404,6 +415,16 @@ impl Now<'_, '_> {
     fn local(&self) -> Result<(), InvalidInput> {
         if self.0.engine.needs_io { Err(needs_io()) } else { Ok(()) }
     }
+}
+
+/// The sentence of a decision, and a line for each of its verdicts.
+pub(super) fn explained(decision: &Decision, labels: Labels<'_>) -> String {
+    let lines = decision.verdicts().iter().map(|verdict| {
+        let (name, left, level) = (labels.of(verdict), verdict.remaining(), verdict.level().as_str());
+        let (capacity, quota) = (verdict.quota().capacity(), verdict.quota());
+        format!("\n- {name}: {left} of {capacity} left, {quota} (set by: {level})")
+    });
+    std::iter::once(decision.labelled(labels).to_string()).chain(lines).collect()
 }
 
 #[cold]

@@ -6,6 +6,7 @@ use ratekeeper_core::{Decision, InvalidInput, LIMIT_MAX, Verdict};
 use tokio::time::Instant;
 
 use super::Demand;
+use super::outage::{Away, ByRules};
 use super::verbs::Purpose;
 
 /// How often to look whether a holder has come back.
@@ -28,12 +29,16 @@ impl Demand<'_> {
     /// # Errors
     /// As [`Demand::check`].
     pub async fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        self.wait::<ByRules>(patience).await
+    }
+
+    pub(super) async fn wait<A: Away>(&self, patience: Duration) -> Result<Decision, A::Error> {
         let started = Instant::now();
         let left = || patience.saturating_sub(started.elapsed());
         loop {
-            let decision = self.attempt(left()).await?;
+            let decision = self.attempt::<A>(left()).await?;
             if decision.is_allowed() {
-                return self.held_back(decision, left()).await;
+                return Ok(self.held_back(decision, left()).await?);
             }
             let mut wait = decision.retry_after().duration();
             if !left().is_zero() && decision.strictest().is_some_and(Verdict::is_at_latest) {
@@ -48,14 +53,14 @@ impl Demand<'_> {
     }
 
     /// One attempt. Under an id, what would be given up is not charged in the first place.
-    async fn attempt(&self, left: Duration) -> Result<Decision, InvalidInput> {
+    async fn attempt<A: Away>(&self, left: Duration) -> Result<Decision, A::Error> {
         if self.once.is_some() {
-            let seen = self.peek().await?;
+            let seen = self.decide::<A>(&self.purpose(Purpose::Peek)?).await?;
             if seen.is_allowed() && seen.proceed_after() > left {
                 return Ok(seen.given_up());
             }
         }
-        self.decide(&self.purpose(Purpose::Wait)?).await
+        self.decide::<A>(&self.purpose(Purpose::Wait)?).await
     }
 
     async fn held_back(&self, decision: Decision, left: Duration) -> Result<Decision, InvalidInput> {

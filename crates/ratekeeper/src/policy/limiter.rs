@@ -155,6 +155,12 @@ pub struct ServiceLimiter {
 }
 
 impl ServiceLimiter {
+    /// What decides, for charges that no policy is about.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// What must be known of a request before it can be judged.
     #[must_use]
     pub fn needs(&self) -> Needs {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratekeeper::{
-    Charge, Check, Health, Key, ManualClock, MemoryStore, MemoryStoreBuilder, Name, Quota, Reservation,
-    Store, StoreErrorKind, Timestamp,
+    Charge, Check, Decision, Engine, Health, Key, ManualClock, MemoryStore, MemoryStoreBuilder, Name,
+    OnOutage, Quota, RawCharge, RawName, Reservation, Store, StoreErrorKind, Timestamp,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -30,6 +30,36 @@ fn use_up(store: &MemoryStore, subject: &str, id: Option<&str>) -> bool {
         }
     };
     answer.map_err(|error| assert_eq!(error.kind(), StoreErrorKind::Capacity)).is_ok()
+}
+
+#[tokio::test]
+async fn an_outage_is_what_the_charges_say_and_an_error_to_a_strict_caller() {
+    let (store, _) = bounded(|builder| builder.max_keys(256));
+    assert!((0..5_000).any(|key| !use_up(&store, &key.to_string(), None)), "it is full");
+    let engine = Arc::new(Engine::new(Arc::new(store)));
+    let quota: Quota = "1/d fixed_window".parse().unwrap();
+    let free = (0..).map(|n| format!("free{n}")).find(|key| !use_up_by(&engine, key, quota)).unwrap();
+    let charges = [RawCharge::new(RawName::new("raw").unwrap(), free, quota)];
+    for (on_outage, allowed) in [(OnOutage::Allow, true), (OnOutage::Deny, false)] {
+        let demand = engine.raw(&charges, on_outage);
+        assert_eq!(demand.check().await.unwrap().is_allowed(), allowed);
+        assert_eq!(demand.now().check().unwrap().is_allowed(), allowed);
+        let (strict, mut decision) = (demand.strict(), Decision::default());
+        let errors = [
+            strict.try_check(&mut decision).unwrap().unwrap_err(),
+            strict.check().await.unwrap_err(),
+            strict.reserve("id", Duration::from_secs(1)).await.unwrap_err(),
+            strict.until_allowed(Duration::ZERO).await.unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Capacity), "{errors:?}");
+        assert!(strict.peek().await.unwrap().is_allowed(), "to look takes no room");
+    }
+}
+
+/// Whether a raw charge finds room for a counter.
+fn use_up_by(engine: &Arc<Engine>, key: &str, quota: Quota) -> bool {
+    let charges = [RawCharge::new(RawName::new("raw").unwrap(), key, quota)];
+    engine.raw(&charges, OnOutage::Deny).strict().try_check(&mut Decision::default()).unwrap().is_ok()
 }
 
 fn counts(health: Health) -> (u64, u64, bool) {
