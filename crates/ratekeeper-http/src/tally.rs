@@ -58,7 +58,7 @@ impl Tally {
     #[must_use]
     pub fn labelled(decision: &Decision, labels: Labels<'_>) -> Self {
         let mut tally = Self::new();
-        tally.add_all(decision, labels, |_| None);
+        tally.add_labelled(decision, labels, |_| None);
         tally
     }
 
@@ -75,11 +75,12 @@ impl Tally {
         decision: &Decision,
         partition_of: impl FnMut(&Verdict) -> Option<Box<[u8]>>,
     ) {
-        self.add_all(decision, Labels::default(), partition_of);
+        self.add_labelled(decision, Labels::default(), partition_of);
     }
 
+    /// The same for raw charges, under the names that their caller gave them.
     #[inline]
-    fn add_all(
+    pub fn add_labelled(
         &mut self,
         decision: &Decision,
         labels: Labels<'_>,
