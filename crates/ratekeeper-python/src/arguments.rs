@@ -5,7 +5,9 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
-use ratekeeper::{COST_BEYOND, Emergency, LIMIT_MAX, Mode, OnOutage, Wait};
+use ratekeeper::{COST_BEYOND, Emergency, IDEMPOTENCY_DEFAULT, LIMIT_MAX, Mode, OnOutage, Wait};
+
+use crate::verbs::Once;
 
 /// The longest organisation or project that stands in keys as it is.
 const ID_BYTES_MAX: usize = 128;
@@ -169,6 +171,26 @@ pub(crate) fn units(argument: &str, units: i64) -> PyResult<u64> {
 pub(crate) fn cost_of(argument: &str, cost: i64) -> PyResult<u64> {
     Ok(units(argument, cost)?.min(COST_BEYOND.into()))
 }
+
+/// What a reservation comes to.
+pub(crate) fn amount(argument: &str, amount: i64) -> PyResult<u64> {
+    let bounded = u64::try_from(amount).ok().filter(|amount| *amount <= LIMIT_MAX.into());
+    bounded.ok_or_else(|| wrong_number(argument, amount, &format!("a whole number from 0 to {LIMIT_MAX}")))
+}
+
+/// How many units to give back: all, if nothing is said.
+pub(crate) fn units_or_all(asked: Option<i64>) -> PyResult<u32> {
+    let Some(asked) = asked else { return Ok(LIMIT_MAX) };
+    Ok(u32::try_from(units("units", asked)?).map_or(LIMIT_MAX, |units| units.min(LIMIT_MAX)))
+}
+
+/// The id of a call that is charged once, if it has one.
+pub(crate) fn once_of(id: Option<String>, keep: f64) -> PyResult<Once> {
+    id.map(|id| Ok((id, duration("keep", keep)?))).transpose()
+}
+
+// Python shows defaults only if they are written out.
+const _: () = assert!(IDEMPOTENCY_DEFAULT.as_secs() == 600);
 
 /// The words of Application Kit for what is below 1.
 pub(crate) fn at_least_one(argument: &str, value: i64) -> PyResult<u64> {

@@ -57,59 +57,34 @@ fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// The plain form of a call.
-pub(crate) fn block<T, P, F>(
-    py: Python<'_>,
-    reach: Reach,
-    future: F,
-    finish: impl FnOnce(T) -> P,
-) -> PyResult<P>
+pub(crate) fn block<T, F>(py: Python<'_>, reach: Reach, future: F) -> PyResult<T>
 where
     T: Send,
     F: Future<Output = Result<T, Failure>> + Send,
 {
     let output = match reach {
         Reach::Memory => runtime::at_once(future).unwrap_or(Err(Failure::Lost)),
-        Reach::Far => runtime::wait(py, future)?,
+        Reach::Far | Reach::Long => runtime::wait(py, future)?,
     };
     logging::tell(py);
-    Ok(finish(output?))
+    Ok(output?)
 }
 
 /// The form of a call that is awaited.
-pub(crate) fn awaited<'py, T, P, F>(
-    py: Python<'py>,
-    reach: Reach,
-    future: F,
-    finish: impl FnOnce(T) -> P + Send + 'static,
-) -> PyResult<Bound<'py, PyAny>>
+pub(crate) fn awaited<'py, T, F>(py: Python<'py>, reach: Reach, future: F) -> PyResult<Bound<'py, PyAny>>
 where
-    T: Send + 'static,
-    P: for<'p> IntoPyObject<'p>,
+    T: for<'p> IntoPyObject<'p> + Send + 'static,
     F: Future<Output = Result<T, Failure>> + Send + 'static,
 {
-    let object = move |py: Python<'_>, output: T| finish(output).into_py_any(py);
-    match reach {
-        Reach::Memory => {
-            let output = runtime::at_once(future).unwrap_or(Err(Failure::Lost));
-            logging::tell(py);
-            ready(py, object(py, output?)?)
-        }
-        Reach::Far => pending(spawn(py, future, move |py, output| object(py, output?))?.0),
+    let object = |py: Python<'_>, output: Result<T, Failure>| output?.into_py_any(py);
+    if reach == Reach::Memory {
+        let output = runtime::at_once(future).unwrap_or(Err(Failure::Lost));
+        logging::tell(py);
+        return ready(py, object(py, output)?);
     }
-}
-
-/// The same for a call that may take long: it ends if whoever awaits it gives up.
-pub(crate) fn awaited_at_length<'py, T, P, F>(
-    py: Python<'py>,
-    future: F,
-    finish: impl FnOnce(T) -> P + Send + 'static,
-) -> PyResult<Bound<'py, PyAny>>
-where
-    T: Send + 'static,
-    P: for<'p> IntoPyObject<'p>,
-    F: Future<Output = Result<T, Failure>> + Send + 'static,
-{
-    let (awaited, task) = spawn(py, future, move |py, output| finish(output?).into_py_any(py))?;
-    awaited.call_method1(intern!(py, "add_done_callback"), (Abort(task),))?;
+    let (awaited, task) = spawn(py, future, object)?;
+    if reach == Reach::Long {
+        awaited.call_method1(intern!(py, "add_done_callback"), (Abort(task),))?;
+    }
     pending(awaited)
 }

@@ -2,21 +2,37 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use ratekeeper::policy::Matched;
-use ratekeeper::{Enforcement, Origin};
+use ratekeeper::{Demand, Enforcement, Labels, Origin};
 
 use crate::arguments::{seconds, seconds_of, seconds_of_wait};
 use crate::http::{Denial, HttpOptions, fields};
-use crate::quota::{self, Quota};
+use crate::quota::{Quota, RawCharges};
 
 /// What a decision was about, so that it can be given back. Nothing of Python is in it:
 /// decisions are many, and not for the collector of garbage.
 #[derive(Debug)]
 pub(crate) enum About {
-    Nothing,
-    Charges(quota::Asked),
+    /// Charges that the caller put together.
+    Charges(RawCharges),
+    /// What was asked of a limiter.
     Request(crate::limiter::Asked),
-    Service(Box<Matched>),
+    /// What the rules of a policy made of a request.
+    Demand(Box<Demand<'static>>),
+}
+
+impl About {
+    /// Whether an outage is an error: who puts charges together decides what it means.
+    pub(crate) fn raises(&self) -> bool {
+        matches!(self, About::Charges(_))
+    }
+
+    /// The names that the caller gave to charges.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            About::Charges(charges) => charges.iter().map(ratekeeper::RawCharge::name).collect(),
+            About::Request(_) | About::Demand(_) => Vec::new(),
+        }
+    }
 }
 
 /// The answer to a check. True if the request may go on.
@@ -34,6 +50,28 @@ impl Decision {
     /// Allowed, within every quota, and with nothing to be released later.
     pub(crate) fn simply_passes(&self) -> bool {
         self.inner.is_allowed() && !self.inner.is_over_limit() && !self.holds()
+    }
+
+    /// What a refund takes: the decision, and whether an outage is an error.
+    pub(crate) fn kept(&self) -> (Box<ratekeeper::Decision>, bool) {
+        (self.inner.clone(), self.about.raises())
+    }
+
+    /// Adds what it says of each policy.
+    pub(crate) fn add_to(
+        &self,
+        tally: &mut ratekeeper_http::Tally,
+        partition_of: impl FnMut(&ratekeeper::Verdict) -> Option<Box<[u8]>>,
+    ) {
+        tally.add_labelled(&self.inner, Labels(&self.about.names()), partition_of);
+    }
+
+    fn verdict(&self, inner: ratekeeper::Verdict) -> Verdict {
+        let charges = match &self.about {
+            About::Charges(charges) => Some(charges.clone()),
+            About::Request(_) | About::Demand(_) => None,
+        };
+        Verdict { inner, charges }
     }
 }
 
@@ -83,14 +121,14 @@ impl Decision {
     /// Every quota that was asked, in the order of the rules.
     #[getter]
     fn verdicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, Verdict(*verdict)));
+        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, self.verdict(*verdict)));
         PyTuple::new(py, verdicts.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// The one that matters most: the longest wait of those that denied, else the fullest.
     #[getter]
     fn strictest(&self) -> Option<Verdict> {
-        self.inner.strictest().copied().map(Verdict)
+        self.inner.strictest().map(|verdict| self.verdict(*verdict))
     }
 
     /// Whether it holds places (concurrency) that are to be released when the request is over.
@@ -102,14 +140,14 @@ impl Decision {
 
     /// One sentence for people.
     fn explain(&self) -> String {
-        self.inner.explain()
+        self.inner.labelled(Labels(&self.about.names())).to_string()
     }
 
     /// The header fields of a response, names in lower case; on a denial with those of `denial`.
     #[pyo3(signature = (options = None))]
     fn headers(&self, options: Option<&Bound<'_, HttpOptions>>) -> Vec<(&'static str, String)> {
-        let options = HttpOptions::or_default(options);
-        let mut all = fields(ratekeeper_http::Tally::of(&self.inner).fields(&options));
+        let (options, names) = (HttpOptions::or_default(options), self.about.names());
+        let mut all = fields(ratekeeper_http::Tally::labelled(&self.inner, Labels(&names)).fields(&options));
         if let Some(denial) = ratekeeper_http::Denial::of(&self.inner, &options) {
             all.extend(fields(denial.fields()));
         }
@@ -119,8 +157,9 @@ impl Decision {
     /// What to answer if it was denied.
     #[pyo3(signature = (options = None))]
     fn denial(&self, options: Option<&Bound<'_, HttpOptions>>) -> Option<Denial> {
-        let options = HttpOptions::or_default(options);
-        ratekeeper_http::Denial::of(&self.inner, &options).map(|denial| Denial::of(&denial))
+        let (options, names) = (HttpOptions::or_default(options), self.about.names());
+        let denial = ratekeeper_http::Denial::of(&self.inner, &options)?;
+        Some(Denial::of(&denial.labelled(Labels(&names))))
     }
 
     fn __bool__(&self) -> bool {
@@ -137,105 +176,116 @@ impl Decision {
     }
 
     fn __repr__(&self) -> String {
-        format!("<Decision: {}>", self.inner)
+        format!("<Decision: {}>", self.explain())
     }
 }
 
 /// What one quota said.
 #[pyclass(module = "ratekeeper", frozen)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Verdict(ratekeeper::Verdict);
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    inner: ratekeeper::Verdict,
+    /// The charges of the caller's, if one of them is what it is about.
+    charges: Option<RawCharges>,
+}
+
+impl Verdict {
+    fn raw_name(&self) -> Option<&str> {
+        let charge = self.charges.as_ref()?.get(self.inner.index())?;
+        Some(charge.name())
+    }
+}
 
 #[pymethods]
 impl Verdict {
     /// Its full name: of the rule, or `rule.rpm`, or `service/rule.rpm`.
     #[getter]
-    fn name(&self) -> &'static str {
-        self.0.name().as_str()
+    fn name(&self) -> &str {
+        self.raw_name().unwrap_or_else(|| self.inner.name().as_str())
     }
 
     /// Its name as clients see it, without the service.
     #[getter]
-    fn policy(&self) -> &'static str {
-        self.0.name().label()
+    fn policy(&self) -> &str {
+        self.raw_name().unwrap_or_else(|| self.inner.name().label())
     }
 
     /// The quota in force, overrides included.
     #[getter]
     fn quota(&self) -> Quota {
-        Quota(*self.0.quota())
+        Quota(*self.inner.quota())
     }
 
     /// Units in a window, overrides included.
     #[getter]
     fn limit(&self) -> u32 {
-        self.0.quota().limit()
+        self.inner.quota().limit()
     }
 
     /// Seconds; of a calendar window, the longest.
     #[getter]
     fn window(&self) -> f64 {
-        seconds_of(self.0.quota().window())
+        seconds_of(self.inner.quota().window())
     }
 
     /// Units left, after the charge if there was one.
     #[getter]
     fn remaining(&self) -> u32 {
-        self.0.remaining()
+        self.inner.remaining()
     }
 
     /// Seconds until it is full again if nobody else asks.
     #[getter]
     fn reset_after(&self) -> f64 {
-        seconds_of(self.0.reset_after())
+        seconds_of(self.inner.reset_after())
     }
 
     /// Seconds until it would let the same charge pass: 0 now, inf never.
     #[getter]
     fn retry_after(&self) -> f64 {
-        seconds_of_wait(self.0.retry_after())
+        seconds_of_wait(self.inner.retry_after())
     }
 
     /// Units asked for.
     #[getter]
     fn cost(&self) -> u32 {
-        self.0.cost()
+        self.inner.cost()
     }
 
     /// Who set the limit.
     #[getter]
     fn level(&self) -> &'static str {
-        self.0.level().as_str()
+        self.inner.level().as_str()
     }
 
     /// Whether it can deny; False in monitor mode.
     #[getter]
     fn enforced(&self) -> bool {
-        self.0.enforcement() == Enforcement::Enforce
+        self.inner.enforcement() == Enforcement::Enforce
     }
 
     /// Whether it had room.
     #[getter]
     fn admitted(&self) -> bool {
-        self.0.is_admitted()
+        self.inner.is_admitted()
     }
 
     /// Whether it denied the check.
     #[getter]
     fn denied(&self) -> bool {
-        self.0.is_denied()
+        self.inner.is_denied()
     }
 
     /// Whether something was charged that can be given back.
     #[getter]
     fn charged(&self) -> bool {
-        self.0.receipt().is_some()
+        self.inner.receipt().is_some()
     }
 
     /// Proof of the charge; opaque.
     #[getter]
     fn receipt(&self) -> Option<(u64, u32)> {
-        self.0.receipt().map(|receipt| (receipt.at, receipt.detail))
+        self.inner.receipt().map(|receipt| (receipt.at, receipt.detail))
     }
 
     fn __copy__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -248,7 +298,7 @@ impl Verdict {
     }
 
     fn __repr__(&self) -> String {
-        let (name, left, quota) = (self.0.name(), self.0.remaining(), self.0.quota());
+        let (name, left, quota) = (self.policy(), self.inner.remaining(), self.inner.quota());
         format!("<Verdict {name}: {left} of {} left, {quota}>", quota.capacity())
     }
 }

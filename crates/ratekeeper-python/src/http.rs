@@ -193,9 +193,9 @@ impl Tally {
     /// `partition` is told to clients as `pk`; at most 64 bytes, longer ones are left out.
     #[pyo3(signature = (decision, *, partition = None))]
     fn add(&self, decision: &Bound<'_, Decision>, partition: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let decision = &decision.get().inner;
+        let decision = decision.get();
         let Some(partition) = partition else {
-            self.lock().add(decision);
+            decision.add_to(&mut self.lock(), |_| None);
             return Ok(());
         };
         let key: Box<[u8]> = if let Ok(text) = partition.extract::<String>() {
@@ -206,7 +206,7 @@ impl Tally {
             let message = format!("partition: expected str or bytes, got {}", type_name(partition));
             return Err(PyTypeError::new_err(message));
         };
-        self.lock().add_partitioned(decision, |_| Some(key.clone()));
+        decision.add_to(&mut self.lock(), |_| Some(key.clone()));
         Ok(())
     }
 

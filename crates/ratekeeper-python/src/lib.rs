@@ -31,7 +31,7 @@ mod policy;
 mod quota;
 mod runtime;
 mod store;
-mod way;
+mod verbs;
 
 use pyo3::prelude::*;
 

@@ -10,22 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
+use pyo3::{PyTraverseError, PyVisit};
+use ratekeeper::Demand;
 
 pub(crate) use self::asked::Asked;
 use self::rule::KeyOf;
 pub(crate) use self::rule::Rule;
 use crate::arguments::{type_name, whole};
-use crate::awaiting::{awaited, block, ready};
 use crate::decision::{About, Decision};
 use crate::error::Failure;
-use crate::logging;
 use crate::runtime::{PerProcess, Reach};
 use crate::store::Store;
-use crate::way::Way;
+use crate::verbs::{Asking, Front, Once, decide_now};
 
 /// The limiter as the library has it.
-type Engine = Arc<ratekeeper::Limiter<Asked>>;
+type Live = Arc<ratekeeper::Limiter<Asked>>;
 
 /// Rules in code and a store: all rules that apply are one all-or-nothing check.
 ///
@@ -49,13 +48,13 @@ pub(crate) struct Limiter {
     reach: Reach,
     /// Whether a rule has a key function.
     has_functions: bool,
-    live: Live,
+    live: Kept,
 }
 
 /// What decides. In memory it outlives forks.
-enum Live {
-    Always(Engine),
-    PerProcess(PerProcess<Engine>),
+enum Kept {
+    Always(Live),
+    PerProcess(PerProcess<Live>),
 }
 
 /// How many requests were decided without the store.
@@ -85,48 +84,54 @@ impl From<ratekeeper::Outages> for Outages {
 }
 
 impl Limiter {
-    fn engine(&self, py: Python<'_>) -> PyResult<Engine> {
+    fn live(&self, py: Python<'_>) -> PyResult<Live> {
         match &self.live {
-            Live::Always(engine) => Ok(Arc::clone(engine)),
-            Live::PerProcess(engine) => {
-                engine.get_or(|| build(py, self.store.get(), &self.rules, self.instances))
+            Kept::Always(limiter) => Ok(Arc::clone(limiter)),
+            Kept::PerProcess(limiter) => {
+                limiter.get_or(|| build(py, self.store.get(), &self.rules, self.instances))
             }
         }
     }
+}
 
-    /// Decides in memory.
-    fn decide_now(
-        &self,
-        py: Python<'_>,
-        engine: &ratekeeper::Limiter<Asked>,
-        asked: Asked,
-    ) -> PyResult<Decision> {
-        let mut inner = Box::<ratekeeper::Decision>::default();
-        engine.check_cost_into(&asked, asked.cost(), &mut inner).map_err(Failure::from)?;
-        logging::tell(py);
+impl Front for Limiter {
+    type Asked = Asked;
+
+    fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    fn engine(&self, py: Python<'_>) -> PyResult<Arc<ratekeeper::Engine>> {
+        Ok(Arc::clone(self.live(py)?.engine()))
+    }
+
+    fn ask(&self, py: Python<'_>, asked: Asked) -> PyResult<Asking> {
+        let demand = asked.demand(&*self.live(py)?).into_owned();
+        Ok(Asking::new(demand, Some(About::Request(asked))))
+    }
+
+    fn check_now(&self, py: Python<'_>, asked: Asked, once: Once) -> PyResult<Decision> {
+        let inner = match &self.live {
+            Kept::Always(limiter) => decide_now(asked.demand(limiter), once, false)?,
+            Kept::PerProcess(_) => decide_now(asked.demand(&*self.live(py)?), once, false)?,
+        };
         Ok(Decision { inner, about: About::Request(asked) })
     }
 
-    fn decide(&self, py: Python<'_>, asked: Asked) -> PyResult<Decision> {
-        if let Live::Always(engine) = &self.live {
-            return self.decide_now(py, engine, asked);
+    fn charged(&self, py: Python<'_>, decision: &Decision) -> PyResult<Demand<'static>> {
+        match &decision.about {
+            About::Request(asked) if asked.limiter == self.id => {
+                Ok(self.live(py)?.demand_in_any_mode(asked).into_owned())
+            }
+            _ => {
+                let message = "decision: got one of another limiter; expected one of this limiter";
+                Err(Failure::Input(message.to_owned()).into())
+            }
         }
-        block(py, self.reach, Way::Check.by_rules(self.engine(py)?, asked), about_request)
-    }
-
-    fn adecide<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
-        if let Live::Always(engine) = &self.live {
-            return ready(py, self.decide_now(py, engine, asked)?.into_py_any(py)?);
-        }
-        awaited(py, self.reach, Way::Check.by_rules(self.engine(py)?, asked), about_request)
     }
 }
 
-fn about_request((inner, asked): (ratekeeper::Decision, Asked)) -> Decision {
-    Decision { inner: Box::new(inner), about: About::Request(asked) }
-}
-
-fn build(py: Python<'_>, store: &Store, rules: &[Py<Rule>], instances: u32) -> PyResult<Engine> {
+fn build(py: Python<'_>, store: &Store, rules: &[Py<Rule>], instances: u32) -> PyResult<Live> {
     let mut builder = ratekeeper::Limiter::builder_on(store.live()?)
         .instances(std::num::NonZeroU32::new(instances).unwrap_or(std::num::NonZeroU32::MIN));
     for (index, rule) in rules.iter().enumerate() {
@@ -168,11 +173,11 @@ impl Limiter {
             u32::try_from(instances).ok().filter(|instances| *instances > 0).ok_or_else(|| {
                 Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
             })?;
-        let engine = build(py, store.get(), &rules, instances)?;
+        let limiter = build(py, store.get(), &rules, instances)?;
         let reach = store.get().reach();
         let live = match reach {
-            Reach::Memory => Live::Always(engine),
-            Reach::Far => Live::PerProcess(PerProcess::new(engine)),
+            Reach::Memory => Kept::Always(limiter),
+            Reach::Far | Reach::Long => Kept::PerProcess(PerProcess::new(limiter)),
         };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let has_functions = rules.iter().any(|rule| matches!(rule.get().key, KeyOf::Function(_)));
@@ -204,6 +209,6 @@ impl Limiter {
     /// How many requests were decided without the store, in this process.
     #[getter]
     fn outages(&self, py: Python<'_>) -> PyResult<Outages> {
-        Ok(self.engine(py)?.outages().into())
+        Ok(self.live(py)?.outages().into())
     }
 }

@@ -183,7 +183,7 @@ impl Policies {
     ) -> PyResult<PolicyWatch> {
         let settings = MongoSettings::new(url, (database, collection), services, (interval, deadline), copy)?;
         let (following, started) = Self::followed_mongodb(this, settings)?;
-        block(this.py(), Reach::Far, started, |()| ())?;
+        block(this.py(), Reach::Far, started)?;
         Ok(Self::watched(this.clone().unbind(), following))
     }
 
@@ -204,7 +204,8 @@ impl Policies {
         let settings = MongoSettings::new(url, (database, collection), services, (interval, deadline), copy)?;
         let (following, started) = Self::followed_mongodb(this, settings)?;
         let policies = this.clone().unbind();
-        awaited(this.py(), Reach::Far, started, move |()| Self::watched(policies, following))
+        let watched = async move { started.await.map(|()| Self::watched(policies, following)) };
+        awaited(this.py(), Reach::Far, watched)
     }
 
     /// What became of the policies: for each service `service`, `in_force`, `source`, `installed`,

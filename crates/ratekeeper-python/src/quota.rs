@@ -1,13 +1,18 @@
 //! Quotas, and charges that callers put together themselves.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use ratekeeper::{Algorithm, Charges, Emergency, Enforcement, Key, Name, OverrideScope};
+use ratekeeper::{Algorithm, Charges, Demand, Enforcement, Engine, Key, OnOutage, RawCharge, RawName};
 
-use crate::arguments::{Id, at_least_a_second, at_least_one, cost_of, float, seconds_of, type_name, whole};
+use crate::arguments::{
+    Id, at_least_a_second, at_least_one, cost_of, emergency as emergency_of, float, seconds_of, type_name,
+    whole,
+};
 use crate::error::Failure;
 
 /// How much in how long: `Quota("10/s burst 20")`, `Quota("100/60s fixed_window")`.
@@ -105,19 +110,7 @@ pub(crate) fn quota_of(value: &Bound<'_, PyAny>) -> PyResult<ratekeeper::Quota> 
 /// Application Kit counts it.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Clone, Debug)]
-pub(crate) struct Charge(Arc<Terms>);
-
-#[derive(Debug)]
-pub(crate) struct Terms {
-    name: Name,
-    quota: ratekeeper::Quota,
-    key: String,
-    cost: u64,
-    enforcement: Enforcement,
-    is_flat: bool,
-    emergency: Emergency,
-    scope: Option<(String, String, Option<String>)>,
-}
+pub(crate) struct Charge(Arc<RawCharge<'static>>);
 
 #[pymethods]
 impl Charge {
@@ -126,7 +119,7 @@ impl Charge {
         endpoint = None, organisation = None, project = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
-        name: &str,
+        name: String,
         quota: &Bound<'_, PyAny>,
         key: String,
         #[pyo3(from_py_with = whole)] cost: i64,
@@ -137,109 +130,109 @@ impl Charge {
         organisation: Option<Id>,
         project: Option<Id>,
     ) -> PyResult<Self> {
-        let name = Name::new(name).map_err(Failure::from)?;
-        let scope = match (endpoint, organisation) {
-            (Some(endpoint), Some(organisation)) => Some((endpoint, organisation.0, project.map(|id| id.0))),
-            (None, None) if project.is_none() => None,
+        let name = RawName::new(name).map_err(Failure::from)?;
+        // Whatever is wrong with it is told here, not where it is used.
+        Key::raw(&name, &key).map_err(Failure::from)?;
+        let mut charge = RawCharge::new(name, key, quota_of(quota)?)
+            .any_cost(cost_of("cost", cost)?)
+            .enforcement(if shadow { Enforcement::Shadow } else { Enforcement::Enforce })
+            .emergency(emergency_of(emergency)?);
+        if flat {
+            charge = charge.flat();
+        }
+        charge = match (endpoint, organisation) {
+            (Some(endpoint), Some(organisation)) => {
+                let project = project.map(|id| Cow::Owned(id.0));
+                charge.overridable(endpoint, organisation.0, project).map_err(Failure::from)?
+            }
+            (None, None) if project.is_none() => charge,
             _ => {
                 let message = "overrides: expected endpoint and organisation, and perhaps a project";
                 return Err(Failure::Input(message.to_owned()).into());
             }
         };
-        let terms = Terms {
-            name,
-            quota: quota_of(quota)?,
-            key,
-            cost: cost_of("cost", cost)?,
-            enforcement: if shadow { Enforcement::Shadow } else { Enforcement::Enforce },
-            is_flat: flat,
-            emergency: crate::arguments::emergency(emergency)?,
-            scope,
-        };
-        // Whatever is wrong with it is told here, not where it is used.
-        terms.charge().map_err(Failure::from)?;
-        Ok(Self(Arc::new(terms)))
+        Ok(Self(Arc::new(charge)))
     }
 
     /// The name of the quota, which stands in keys.
     #[getter]
-    fn name(&self) -> &'static str {
-        self.0.name.as_str()
+    fn name(&self) -> &str {
+        self.0.name()
     }
 
     /// How much in how long.
     #[getter]
     fn quota(&self) -> Quota {
-        Quota(self.0.quota)
+        Quota(*self.0.quota())
     }
 
     /// Whose counter it is.
     #[getter]
     fn key(&self) -> &str {
-        &self.0.key
+        self.0.key()
     }
 
     /// Units asked for.
     #[getter]
     fn cost(&self) -> u64 {
-        self.0.cost
+        self.0.units()
     }
 
     fn __repr__(&self) -> String {
         // Keys may be somebody's secret.
-        format!("Charge('{}', '{}', cost={})", self.0.name, self.0.quota, self.0.cost)
+        format!("Charge('{}', '{}', cost={})", self.0.name(), self.0.quota(), self.0.units())
     }
 }
 
-impl Terms {
-    pub(crate) fn charge(&self) -> Result<ratekeeper::Charge<'_>, ratekeeper::InvalidInput> {
-        let key = Key::new(self.name, &self.key)?;
-        let mut charge = ratekeeper::Charge::new(key, &self.quota)
-            .cost(self.cost)?
-            .enforcement(self.enforcement)
-            .emergency(self.emergency);
-        if self.is_flat {
-            charge = charge.flat();
+/// The charges of one check, kept for its refund and for their names.
+#[derive(Clone, Debug)]
+pub(crate) enum RawCharges {
+    /// The usual one: nothing is copied.
+    One(Arc<RawCharge<'static>>),
+    Several(Arc<[RawCharge<'static>]>),
+}
+
+impl RawCharges {
+    /// One charge, or a sequence of them.
+    pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(charge) = value.cast::<Charge>() {
+            return Ok(Self::one(charge));
         }
-        if let Some((endpoint, organisation, project)) = &self.scope {
-            charge = charge.overridable(match project {
-                Some(project) => OverrideScope::project(endpoint, organisation, project)?,
-                None => OverrideScope::organisation(endpoint, organisation)?,
-            });
+        let wrong = || {
+            let got = type_name(value);
+            PyTypeError::new_err(format!("charges: expected a Charge or a sequence of them, got {got}"))
+        };
+        let items = value.try_iter().map_err(|_| wrong())?;
+        let items = items.map(|item| match item?.cast::<Charge>() {
+            Ok(charge) => Ok(RawCharge::clone(&charge.get().0)),
+            Err(_) => Err(wrong()),
+        });
+        let charges: Arc<[_]> = items.collect::<PyResult<_>>()?;
+        if charges.is_empty() {
+            // In the words of the library.
+            Charges::new().check().map_err(Failure::from)?;
         }
-        Ok(charge)
+        Ok(Self::Several(charges))
+    }
+
+    pub(crate) fn one(charge: &Bound<'_, Charge>) -> Self {
+        Self::One(Arc::clone(&charge.get().0))
+    }
+
+    /// What is asked for, of a store that raises when it is away.
+    pub(crate) fn demand<'a>(&'a self, engine: &'a Arc<Engine>, cost: Option<u64>) -> Demand<'a> {
+        let demand = engine.raw(self, OnOutage::default());
+        if let Some(cost) = cost { demand.cost(cost) } else { demand }
     }
 }
 
-/// The charges of one check, kept for its refund.
-pub(crate) type Asked = Arc<[Arc<Terms>]>;
+impl Deref for RawCharges {
+    type Target = [RawCharge<'static>];
 
-/// One charge, or a sequence of them.
-pub(crate) fn charges_of(value: &Bound<'_, PyAny>) -> PyResult<Asked> {
-    if let Ok(charge) = value.cast::<Charge>() {
-        return Ok(Arc::new([Arc::clone(&charge.get().0)]));
+    fn deref(&self) -> &Self::Target {
+        match self {
+            RawCharges::One(charge) => std::slice::from_ref(charge),
+            RawCharges::Several(charges) => charges,
+        }
     }
-    let wrong = || {
-        let got = type_name(value);
-        PyTypeError::new_err(format!("charges: expected a Charge or a sequence of them, got {got}"))
-    };
-    let items = value.try_iter().map_err(|_| wrong())?;
-    let items = items.map(|item| match item?.cast::<Charge>() {
-        Ok(charge) => Ok(Arc::clone(&charge.get().0)),
-        Err(_) => Err(wrong()),
-    });
-    items.collect()
-}
-
-/// The terms of a single charge.
-pub(crate) fn terms_of(charge: &Bound<'_, Charge>) -> Arc<Terms> {
-    Arc::clone(&charge.get().0)
-}
-
-pub(crate) fn charges(asked: &Asked) -> Result<Charges<'_>, ratekeeper::InvalidInput> {
-    let mut charges = Charges::new();
-    for terms in asked.iter() {
-        charges.push(terms.charge()?)?;
-    }
-    Ok(charges)
 }

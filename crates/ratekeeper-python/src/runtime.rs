@@ -182,6 +182,8 @@ pub(crate) enum Reach {
     Memory,
     /// Outside of it.
     Far,
+    /// The same, and for long: it ends if whoever awaits it gives up.
+    Long,
 }
 
 /// What a future that only needs memory comes to.

@@ -13,7 +13,7 @@ use pyo3::types::PyTuple;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
 use ratekeeper::{
-    BreakerPolicy, InvalidInput, MAX_KEYS_DEFAULT, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
+    BreakerPolicy, Engine, InvalidInput, MAX_KEYS_DEFAULT, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
 };
 
 use self::health::{Health, ManualClock};
@@ -34,7 +34,7 @@ pub(crate) struct Store(Backing);
 
 #[derive(Debug)]
 enum Backing {
-    Memory(Arc<MemoryStore>),
+    Memory(Live),
     Server(Box<Server>),
 }
 
@@ -42,40 +42,64 @@ enum Backing {
 struct Server {
     url: StoreUrl,
     options: OpenOptions,
-    live: PerProcess<OpenedStore>,
+    live: PerProcess<Live>,
 }
 
-impl Server {
-    fn live(&self) -> PyResult<OpenedStore> {
-        self.live.get_or(|| opened(&self.url, &self.options))
+/// What a process has of a store, and what decides on charges in it.
+#[derive(Clone, Debug)]
+struct Live {
+    opened: OpenedStore,
+    engine: Arc<Engine>,
+}
+
+impl Live {
+    fn open(url: &StoreUrl, options: &OpenOptions) -> PyResult<Self> {
+        // Memory needs no runtime, so none is started for it.
+        let opened = if url.is_memory() { open(url, options) } else { within(|| open(url, options))? };
+        Ok(Self::on(opened.map_err(Failure::from)?))
     }
-}
 
-fn opened(url: &StoreUrl, options: &OpenOptions) -> PyResult<OpenedStore> {
-    // Memory needs no runtime, so none is started for it.
-    let opened = if url.is_memory() { open(url, options) } else { within(|| open(url, options))? };
-    Ok(opened.map_err(Failure::from)?)
+    fn on(opened: OpenedStore) -> Self {
+        Self { engine: Arc::new(Engine::new(opened.store())), opened }
+    }
 }
 
 impl Store {
     /// A store in memory, of the size that is usual.
     pub(crate) fn in_memory() -> Self {
-        Self(Backing::Memory(Arc::new(MemoryStore::new())))
+        Self::on(MemoryStore::new())
+    }
+
+    fn on(store: MemoryStore) -> Self {
+        Self(Backing::Memory(Live::on(OpenedStore::Memory(Arc::new(store)))))
     }
 
     fn at(url: StoreUrl, options: OpenOptions) -> PyResult<Self> {
-        Ok(Self(match opened(&url, &options)? {
-            OpenedStore::Memory(store) => Backing::Memory(store),
-            server => Backing::Server(Box::new(Server { url, options, live: PerProcess::new(server) })),
+        let live = Live::open(&url, &options)?;
+        Ok(Self(match &live.opened {
+            OpenedStore::Memory(_) => Backing::Memory(live),
+            _ => Backing::Server(Box::new(Server { url, options, live: PerProcess::new(live) })),
         }))
+    }
+
+    fn of_process(&self) -> PyResult<Live> {
+        match &self.0 {
+            Backing::Memory(live) => Ok(live.clone()),
+            Backing::Server(server) => server.live.get_or(|| Live::open(&server.url, &server.options)),
+        }
+    }
+
+    /// What decides on charges, in this process.
+    fn deciding(&self) -> PyResult<Arc<Engine>> {
+        match &self.0 {
+            Backing::Memory(live) => Ok(Arc::clone(&live.engine)),
+            Backing::Server(_) => Ok(self.of_process()?.engine),
+        }
     }
 
     /// The store of this process.
     pub(crate) fn live(&self) -> PyResult<Shared> {
-        Ok(match &self.0 {
-            Backing::Memory(store) => Arc::clone(store) as Shared,
-            Backing::Server(server) => server.live()?.store(),
-        })
+        Ok(Arc::clone(self.deciding()?.store()))
     }
 
     pub(crate) fn reach(&self) -> Reach {
@@ -101,10 +125,10 @@ impl Store {
                     "max_keys: got {max_keys}; expected a whole number from 1 to {MAX_KEYS}"
                 ))
             })?;
-        Ok(Self(Backing::Memory(Arc::new(match clock {
+        Ok(Self::on(match clock {
             Some(clock) => MemoryStore::with_clock(max_keys, Arc::new(clock.get().0.clone())),
             None => MemoryStore::with_max_keys(max_keys),
-        }))))
+        }))
     }
 
     /// Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
@@ -195,7 +219,8 @@ impl Store {
 both_forms! { Store:
     /// Raises StoreError if the store cannot be asked.
     fn ping / aping () (self, py) -> () {
-        (self.reach(), self.pinged()?, |()| ())
+        let opened = self.of_process()?.opened;
+        async move { Ok(opened.ping().await?) }
     }
 }
 
@@ -207,21 +232,6 @@ const SMALL: &str = "a whole number from 0 to 4294967295";
 
 /// The most counters in memory: about 40 GB of them.
 const MAX_KEYS: usize = 1_000_000_000;
-
-impl Store {
-    fn pinged(&self) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let store = match &self.0 {
-            Backing::Memory(_) => None,
-            Backing::Server(server) => Some(server.live()?),
-        };
-        Ok(async move {
-            match store {
-                Some(store) => Ok(store.ping().await?),
-                None => Ok(()),
-            }
-        })
-    }
-}
 
 /// Every scheme that `Store.open` knows.
 pub(crate) fn schemes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {

@@ -472,25 +472,115 @@ class Store:
     def aping(self) -> Awaitable[None]: ...
 
     # Checks of charges that the caller puts together. An outage raises StoreError.
-    def check(self, charges: Charge | Sequence[Charge]) -> Decision:
-        """All or nothing: every charge is admitted, or none is charged."""
-    def acheck(self, charges: Charge | Sequence[Charge]) -> Awaitable[Decision]: ...
-    def peek(self, charges: Charge | Sequence[Charge]) -> Decision:
-        """The same, but nothing is charged or written."""
-    def apeek(self, charges: Charge | Sequence[Charge]) -> Awaitable[Decision]: ...
+    # `cost`: of every charge that is not flat; None: what each of them says.
+    def check(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """Judges what is asked for by every quota that applies: all of it is charged, or nothing. Cost 0
+        only tells; one above every limit is denied. Under an id it is charged once, however often it is
+        sent within `keep` seconds."""
+    def acheck(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]:
+        """`check`, to be awaited. If whoever awaits is cancelled, the request may
+        have been charged all the same.
+
+        It is no coroutine: `asyncio.ensure_future`, `gather`, `wait_for` and `shield` take it; `create_task`,
+        `asyncio.run` and anyio's `start_soon` want an `async def` that awaits it. Whoever forgets the
+        `await` gets a TypeError from `if`.
+        """
+    def try_check(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision | None:
+        """The decision if it takes no I/O, else None, and nothing has happened."""
+    def peek(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """What a check would meet; nothing changes. Under an id that is known, the decision that is remembered."""
+    def apeek(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
+    def explain(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> str:
+        """What a check would meet, for people: a sentence, and a line for every quota that applies."""
+    def aexplain(
+        self,
+        charges: Charge | Sequence[Charge],
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[str]: ...
+    def until_allowed(
+        self,
+        charges: Charge | Sequence[Charge],
+        patience: float = 60.0,
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """Waits until it is allowed, at most `patience` seconds in all, the store's included, and as long as a
+        leaky bucket asks. If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so
+        does cancelling whoever awaits it."""
+    def auntil_allowed(
+        self,
+        charges: Charge | Sequence[Charge],
+        patience: float = 60.0,
+        *,
+        cost: int | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
     def once(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Decision:
-        """Charged once however often it is sent under the same id within `keep` seconds."""
+        """`check` under an id."""
     def aonce(self, charges: Charge | Sequence[Charge], id: str, keep: float = 600.0) -> Awaitable[Decision]: ...
     def reserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Decision:
         """Charges an estimate that is settled or cancelled within `hold` seconds, or lapses and stays."""
     def areserve(self, charges: Charge | Sequence[Charge], id: str, hold: float) -> Awaitable[Decision]: ...
     def settle(self, id: str, actual: int) -> _Settled:
-        """Makes a reservation's charge the actual amount."""
+        """Makes the charge of a reservation the actual amount.
+
+        "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
+        """
     def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
-    def cancel(self, id: str) -> _Settled: ...
+    def cancel(self, id: str) -> _Settled:
+        """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
     def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision of this store back."""
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
+        an outage is no error: what cannot be given back comes back with time."""
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
     def reset(self, charge: Charge) -> bool:
         """Forgets a counter; says whether there was one."""
@@ -616,8 +706,12 @@ class Limiter:
         project: str | int | None = None,
         endpoint: str | None = None,
         mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Decision:
-        """Judges a request and charges it. Cost 0 only tells; one above every limit is denied."""
+        """Judges what is asked for by every quota that applies: all of it is charged, or nothing. Cost 0
+        only tells; one above every limit is denied. Under an id it is charged once, however often it is
+        sent within `keep` seconds."""
     def acheck(
         self,
         request: Any = None,
@@ -627,8 +721,11 @@ class Limiter:
         project: str | int | None = None,
         endpoint: str | None = None,
         mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Awaitable[Decision]:
-        """If whoever awaits is cancelled, the request may have been charged all the same.
+        """`check`, to be awaited. If whoever awaits is cancelled, the request may
+        have been charged all the same.
 
         It is no coroutine: `asyncio.ensure_future`, `gather`, `wait_for` and `shield` take it; `create_task`,
         `asyncio.run` and anyio's `start_soon` want an `async def` that awaits it. Whoever forgets the
@@ -643,8 +740,89 @@ class Limiter:
         project: str | int | None = None,
         endpoint: str | None = None,
         mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Decision | None:
         """The decision if it takes no I/O, else None, and nothing has happened."""
+    def peek(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """What a check would meet; nothing changes. Under an id that is known, the decision that is remembered."""
+    def apeek(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
+    def explain(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> str:
+        """What a check would meet, for people: a sentence, and a line for every quota that applies."""
+    def aexplain(
+        self,
+        request: Any = None,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[str]: ...
+    def until_allowed(
+        self,
+        request: Any = None,
+        patience: float = 60.0,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """Waits until it is allowed, at most `patience` seconds in all, the store's included, and as long as a
+        leaky bucket asks. If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so
+        does cancelling whoever awaits it."""
+    def auntil_allowed(
+        self,
+        request: Any = None,
+        patience: float = 60.0,
+        *,
+        cost: int = 1,
+        organisation: str | int | None = None,
+        project: str | int | None = None,
+        endpoint: str | None = None,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
     def check_project(
         self,
         endpoint: str,
@@ -653,12 +831,25 @@ class Limiter:
         *,
         cost: int = 1,
         mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Decision:
         """A project on an endpoint, under the key `endpoint:organisation:project`, with its overrides.
 
         Fixed windows are counted where Application Kit counts them:
         `ratelimit:{endpoint}:{organisation}:{project}`.
         """
+    def acheck_project(
+        self,
+        endpoint: str,
+        organisation: int | str,
+        project: int | str,
+        *,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
     def admit_project(
         self,
         tally: Tally,
@@ -671,35 +862,6 @@ class Limiter:
 
         None if it does (allowed, over no quota, nothing to release); `tally` has it then.
         """
-
-    def acheck_project(
-        self,
-        endpoint: str,
-        organisation: int | str,
-        project: int | str,
-        *,
-        cost: int = 1,
-        mode: _Mode | None = None,
-    ) -> Awaitable[Decision]: ...
-    def peek(
-        self,
-        request: Any = None,
-        *,
-        organisation: str | int | None = None,
-        project: str | int | None = None,
-        endpoint: str | None = None,
-        mode: _Mode | None = None,
-    ) -> Decision:
-        """What a request would meet; nothing changes."""
-    def apeek(
-        self,
-        request: Any = None,
-        *,
-        organisation: str | int | None = None,
-        project: str | int | None = None,
-        endpoint: str | None = None,
-        mode: _Mode | None = None,
-    ) -> Awaitable[Decision]: ...
     def reserve(
         self,
         request: Any,
@@ -725,36 +887,18 @@ class Limiter:
         endpoint: str | None = None,
         mode: _Mode | None = None,
     ) -> Awaitable[Decision]: ...
-    def settle(self, id: str, actual: int) -> _Settled: ...
+    def settle(self, id: str, actual: int) -> _Settled:
+        """Makes the charge of a reservation the actual amount.
+
+        "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
+        """
     def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
-    def cancel(self, id: str) -> _Settled: ...
+    def cancel(self, id: str) -> _Settled:
+        """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
-    def until_allowed(
-        self,
-        request: Any = None,
-        patience: float = 60.0,
-        *,
-        organisation: str | int | None = None,
-        project: str | int | None = None,
-        endpoint: str | None = None,
-        mode: _Mode | None = None,
-    ) -> Decision:
-        """Waits until it is allowed, at most `patience` seconds, and as long as a leaky bucket asks.
-        If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so does
-        cancelling whoever awaits it."""
-    def auntil_allowed(
-        self,
-        request: Any = None,
-        patience: float = 60.0,
-        *,
-        organisation: str | int | None = None,
-        project: str | int | None = None,
-        endpoint: str | None = None,
-        mode: _Mode | None = None,
-    ) -> Awaitable[Decision]: ...
     def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision of this limiter back, places
-        of concurrency too. An outage is no error: what cannot be given back comes back with time."""
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
+        an outage is no error: what cannot be given back comes back with time."""
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
     def reset(
         self,
@@ -906,11 +1050,27 @@ class PolicyLimiter:
     @property
     def outages(self) -> Outages: ...
     def service(self, name: str) -> ServiceLimiter: ...
-    def check(self, service: str, key: str, *, cost: int = 1, mode: _Mode | None = None) -> Decision:
+    def check(
+        self,
+        service: str,
+        key: str,
+        *,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
         """For a key that the program made itself: the entry for it in `custom`, else the general limit.
         A service without a policy is not limited. `mode` is as in `ServiceLimiter`."""
     def acheck(
-        self, service: str, key: str, *, cost: int = 1, mode: _Mode | None = None
+        self,
+        service: str,
+        key: str,
+        *,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Awaitable[Decision]: ...
 
 @final
@@ -931,19 +1091,112 @@ class ServiceLimiter:
     def needs(self) -> Needs: ...
     def needs_of(self, request: Request) -> Needs: ...
     def check(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
-    ) -> Decision: ...
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """Judges what is asked for by every quota that applies: all of it is charged, or nothing. Cost 0
+        only tells; one above every limit is denied. Under an id it is charged once, however often it is
+        sent within `keep` seconds."""
     def acheck(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
-    ) -> Awaitable[Decision]: ...
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]:
+        """`check`, to be awaited. If whoever awaits is cancelled, the request may
+        have been charged all the same.
+
+        It is no coroutine: `asyncio.ensure_future`, `gather`, `wait_for` and `shield` take it; `create_task`,
+        `asyncio.run` and anyio's `start_soon` want an `async def` that awaits it. Whoever forgets the
+        `await` gets a TypeError from `if`.
+        """
     def try_check(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
-    ) -> Decision | None: ...
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision | None:
+        """The decision if it takes no I/O, else None, and nothing has happened."""
     def peek(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
-    ) -> Decision: ...
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """What a check would meet; nothing changes. Under an id that is known, the decision that is remembered."""
     def apeek(
-        self, request: Request | None = None, *, key: str | None = None, cost: int = 1, mode: _Mode | None = None
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[Decision]: ...
+    def explain(
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> str:
+        """What a check would meet, for people: a sentence, and a line for every quota that applies."""
+    def aexplain(
+        self,
+        request: Request | None = None,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Awaitable[str]: ...
+    def until_allowed(
+        self,
+        request: Request | None = None,
+        patience: float = 60.0,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
+    ) -> Decision:
+        """Waits until it is allowed, at most `patience` seconds in all, the store's included, and as long as a
+        leaky bucket asks. If that would not suffice, the denial comes at once. Ctrl-C ends the wait, and so
+        does cancelling whoever awaits it."""
+    def auntil_allowed(
+        self,
+        request: Request | None = None,
+        patience: float = 60.0,
+        *,
+        key: str | None = None,
+        cost: int = 1,
+        mode: _Mode | None = None,
+        id: str | None = None,
+        keep: float = 600.0,
     ) -> Awaitable[Decision]: ...
     def reserve(
         self,
@@ -954,7 +1207,8 @@ class ServiceLimiter:
         *,
         key: str | None = None,
         mode: _Mode | None = None,
-    ) -> Decision: ...
+    ) -> Decision:
+        """Charges an estimate under `id`, to be settled or cancelled within `hold` seconds; charged once."""
     def areserve(
         self,
         request: Request | None,
@@ -965,34 +1219,24 @@ class ServiceLimiter:
         key: str | None = None,
         mode: _Mode | None = None,
     ) -> Awaitable[Decision]: ...
-    def settle(self, id: str, actual: int) -> _Settled: ...
+    def settle(self, id: str, actual: int) -> _Settled:
+        """Makes the charge of a reservation the actual amount.
+
+        "done", or "already" if it was settled before, "lapsed" if its time was over, "unknown" if there is none.
+        """
     def asettle(self, id: str, actual: int) -> Awaitable[_Settled]: ...
-    def cancel(self, id: str) -> _Settled: ...
+    def cancel(self, id: str) -> _Settled:
+        """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
-    def until_allowed(
-        self,
-        request: Request | None = None,
-        patience: float = 60.0,
-        *,
-        key: str | None = None,
-        cost: int = 1,
-        mode: _Mode | None = None,
-    ) -> Decision: ...
-    def auntil_allowed(
-        self,
-        request: Request | None = None,
-        patience: float = 60.0,
-        *,
-        key: str | None = None,
-        cost: int = 1,
-        mode: _Mode | None = None,
-    ) -> Awaitable[Decision]: ...
-    def refund(self, decision: Decision, units: int | None = None) -> None: ...
+    def refund(self, decision: Decision, units: int | None = None) -> None:
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
+        an outage is no error: what cannot be given back comes back with time."""
     def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
     def release(self, decision: Decision) -> None:
         """Gives the places back that a request held (`Decision.holds`): call it when the response is sent."""
     def arelease(self, decision: Decision) -> Awaitable[None]: ...
-    def reset(self, request: Request | None = None, *, key: str | None = None) -> int: ...
+    def reset(self, request: Request | None = None, *, key: str | None = None) -> int:
+        """Forgets the counters of a request; says how many there were."""
     def areset(self, request: Request | None = None, *, key: str | None = None) -> Awaitable[int]: ...
 
 EXPOSE_HEADERS: str

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
-use ratekeeper::Mode;
+use ratekeeper::{Demand, Mode};
 
 use super::Limiter;
 use super::rule::KeyOf;
@@ -85,8 +85,10 @@ impl Asked {
         })
     }
 
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost
+    /// What the rules of a limiter make of it.
+    #[inline]
+    pub(super) fn demand<'a>(&'a self, limiter: &'a ratekeeper::Limiter<Asked>) -> Demand<'a> {
+        limiter.demand(self).cost(self.cost)
     }
 
     pub(super) fn mode(&self) -> Mode {

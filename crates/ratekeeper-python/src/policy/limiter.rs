@@ -1,18 +1,18 @@
 //! Policies and a store, for any number of services.
 
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use ratekeeper::OnOutage;
 
 use super::Policies;
 use super::asked::Asked;
 use super::service::ServiceLimiter;
-use crate::arguments::whole;
-use crate::awaiting::ready;
-use crate::decision::{About, Decision};
+use crate::arguments::{float, once_of, whole};
+use crate::decision::Decision;
 use crate::error::Failure;
 use crate::limiter::Outages;
 use crate::runtime::{PerProcess, Reach};
 use crate::store::Store;
+use crate::verbs::Asking;
 
 /// Policies and a store.
 #[pyclass(module = "ratekeeper", frozen)]
@@ -24,6 +24,10 @@ pub(crate) struct PolicyLimiter {
 }
 
 impl PolicyLimiter {
+    fn reach(&self) -> Reach {
+        self.reach
+    }
+
     fn live(&self, py: Python<'_>) -> PyResult<ratekeeper::policy::PolicyLimiter> {
         let policies = self.policies.bind(py).get();
         policies.follow()?;
@@ -33,13 +37,15 @@ impl PolicyLimiter {
         self.live.get_or(|| built(self.store.bind(py).get(), policies))
     }
 
-    /// A service, if it has a policy: names that come from anywhere take no place.
-    fn known(&self, py: Python<'_>, name: &str) -> PyResult<Option<ServiceLimiter>> {
-        let limiter = self.live(py)?;
-        match limiter.policies().policy(name) {
-            Some(_) => self.of_service(py, &limiter, name).map(Some),
-            None => Ok(None),
-        }
+    /// What a key asks for of a service. One without a policy is not limited: names of services that come from
+    /// anywhere take no place.
+    fn ask(&self, py: Python<'_>, service: &str, asked: &Asked) -> PyResult<Asking> {
+        let live = self.live(py)?;
+        let demand = match live.known_service(service) {
+            Some(service) => asked.show(py, self.policies.get(), |ask| service.demand(ask))?,
+            None => live.engine().raw(&[], OnOutage::default()).into_owned(),
+        };
+        Ok(Asking::new(demand, None))
     }
 
     fn of_service(
@@ -100,48 +106,14 @@ impl PolicyLimiter {
     fn service(&self, py: Python<'_>, name: &str) -> PyResult<ServiceLimiter> {
         self.of_service(py, &self.live(py)?, name)
     }
-
-    /// For a key that the program made itself: the entry for it in `custom`, else the general limit.
-    /// A service without a policy is not limited. `mode` is as in `ServiceLimiter`.
-    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
-    fn check(
-        &self,
-        py: Python<'_>,
-        service: &str,
-        key: String,
-        #[pyo3(from_py_with = whole)] cost: i64,
-        mode: Option<&str>,
-    ) -> PyResult<Decision> {
-        let asked = Asked::new(None, Some(key), cost, mode)?;
-        match self.known(py, service)? {
-            Some(service) => service.decide(py, &asked),
-            None => self.unlimited(py),
-        }
-    }
-
-    /// `check`, to be awaited.
-    #[pyo3(signature = (service, key, *, cost = 1, mode = None))]
-    fn acheck<'py>(
-        &self,
-        py: Python<'py>,
-        service: &str,
-        key: String,
-        #[pyo3(from_py_with = whole)] cost: i64,
-        mode: Option<&str>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let asked = Asked::new(None, Some(key), cost, mode)?;
-        match self.known(py, service)? {
-            Some(service) => service.adecide(py, &asked),
-            None => ready(py, self.unlimited(py)?.into_py_any(py)?),
-        }
-    }
 }
 
-impl PolicyLimiter {
-    fn unlimited(&self, py: Python<'_>) -> PyResult<Decision> {
-        let at = self.store.bind(py).get().live()?.now();
-        let (outcome, origin) = (ratekeeper::Outcome::Allow, ratekeeper::Origin::Unlimited);
-        let inner = ratekeeper::Decision::without_store(outcome, origin, at);
-        Ok(Decision { inner: Box::new(inner), about: About::Nothing })
+both_forms! { PolicyLimiter:
+    /// For a key that the program made itself: the entry for it in `custom`, else the general limit.
+    /// A service without a policy is not limited. `mode` is as in `ServiceLimiter`.
+    fn check / acheck (service, key, *, cost = 1, mode = None, id = None, keep = 600.0)
+    (self, py, service: &str, key: String, #[pyo3(from_py_with = whole)] cost: i64, mode: Option<&str>,
+        id: Option<String>, #[pyo3(from_py_with = float)] keep: f64) -> Decision {
+        self.ask(py, service, &Asked::new(None, Some(key), cost, mode)?)?.under(once_of(id, keep)?)?.check()
     }
 }

@@ -13,7 +13,7 @@ use ratekeeper::policy::{Format, Policies as Book};
 use super::Policies;
 use crate::arguments::duration;
 use crate::error::Failure;
-use crate::runtime::{self, Own, Reach};
+use crate::runtime::{self, Own};
 
 /// A source of policies that is being followed, until `stop`, or as long as the policies are used.
 /// What is in force stays in force. After a fork the child follows it anew with its
@@ -29,12 +29,6 @@ impl PolicyWatch {
     pub(super) fn new(following: Arc<Following>, policies: Py<Policies>) -> Self {
         Self { following, policies }
     }
-
-    fn refreshed(&self) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        self.policies.get().follow()?;
-        let following = Arc::clone(&self.following);
-        Ok(async move { following.refresh().await })
-    }
 }
 
 #[pymethods]
@@ -48,8 +42,10 @@ impl PolicyWatch {
 
 both_forms! { PolicyWatch:
     /// Looks now. Raises PolicyError if something cannot be read or is wrong; what is in force stays.
-    fn refresh / arefresh () (self, py) -> () {
-        (Reach::Far, self.refreshed()?, |()| ())
+    fn refresh / arefresh [Far] () (self, py) -> () {
+        self.policies.get().follow()?;
+        let following = Arc::clone(&self.following);
+        async move { following.refresh().await }
     }
 }
 

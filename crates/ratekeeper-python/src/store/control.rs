@@ -60,38 +60,6 @@ impl Switch {
     }
 }
 
-impl Store {
-    fn thrown(
-        &self,
-        rule: String,
-        (mode, enforce_percent, emergency): (Option<&str>, Option<i64>, &str),
-        seconds: Option<f64>,
-    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let store = self.live()?;
-        let percent = enforce_percent.map(|percent| {
-            let bounded = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
-            bounded
-                .ok_or_else(|| Failure::Input(format!("enforce_percent: got {percent}; expected 0 to 100")))
-        });
-        let life = seconds.map(|seconds| duration("seconds", seconds)).transpose()?;
-        let switch = ratekeeper::Switch {
-            mode: mode.map(mode_of).transpose()?,
-            enforce_percent: percent.transpose()?,
-            emergency: emergency_of(emergency)?,
-            until: life.map(|life| store.now().after(life)),
-        };
-        Ok(async move { Ok(store.control().set_switch(&rule, switch).await?) })
-    }
-
-    fn taken_back(
-        &self,
-        rule: String,
-    ) -> PyResult<impl Future<Output = Result<bool, Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move { Ok(store.control().clear_switch(&rule).await?) })
-    }
-}
-
 both_forms! { Store:
     /// For a rule, `service/*`, or `*`: a mode, a share of the keys to enforce for, a lift or a
     /// block; for `seconds`, or until it is cleared.
@@ -100,14 +68,27 @@ both_forms! { Store:
     (self, py, rule: &str, mode: Option<&str>,
         #[pyo3(from_py_with = whole_or_none)] enforce_percent: Option<i64>, emergency: &str,
         #[pyo3(from_py_with = float_or_none)] seconds: Option<f64>) -> () {
-        let thrown = self.thrown(rule.to_owned(), (mode, enforce_percent, emergency), seconds)?;
-        (self.reach(), thrown, |()| ())
+        let (store, rule) = (self.live()?, rule.to_owned());
+        let life = seconds.map(|seconds| duration("seconds", seconds)).transpose()?;
+        let switch = ratekeeper::Switch {
+            mode: mode.map(mode_of).transpose()?,
+            enforce_percent: enforce_percent.map(percent_of).transpose()?,
+            emergency: emergency_of(emergency)?,
+            until: life.map(|life| store.now().after(life)),
+        };
+        async move { Ok(store.control().set_switch(&rule, switch).await?) }
     }
 
     /// Says whether there was one.
     fn clear_switch / aclear_switch (rule = "*") (self, py, rule: &str) -> bool {
-        (self.reach(), self.taken_back(rule.to_owned())?, |was_there| was_there)
+        let (store, rule) = (self.live()?, rule.to_owned());
+        async move { Ok(store.control().clear_switch(&rule).await?) }
     }
+}
+
+fn percent_of(percent: i64) -> PyResult<u8> {
+    let bounded = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
+    Ok(bounded.ok_or_else(|| Failure::Input(format!("enforce_percent: got {percent}; expected 0 to 100")))?)
 }
 
 #[pymethods]

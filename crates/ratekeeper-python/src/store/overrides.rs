@@ -1,7 +1,6 @@
 //! Other limits for projects and organisations.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
 
 use pyo3::prelude::*;
 use ratekeeper::OverrideScope;
@@ -85,86 +84,6 @@ impl Place {
     }
 }
 
-/// What an override says, in the words of Application Kit for what is wrong.
-struct Said {
-    limit: u64,
-    window: Option<Duration>,
-    life: Option<Duration>,
-    reason: String,
-    author: String,
-}
-
-impl Said {
-    fn new(max_requests: i64, expiry: Option<f64>, ttl: Option<f64>, notes: (&str, &str)) -> PyResult<Self> {
-        Ok(Self {
-            limit: at_least_one("max_requests", max_requests)?,
-            window: expiry.map(|expiry| at_least_a_second("expiry", expiry)).transpose()?,
-            life: ttl.map(|ttl| at_least_a_second("override_ttl", ttl)).transpose()?,
-            reason: notes.0.to_owned(),
-            author: notes.1.to_owned(),
-        })
-    }
-}
-
-type Listed = Vec<(String, ratekeeper::Override)>;
-
-fn listed(found: Listed) -> Vec<(String, Override)> {
-    found.into_iter().map(|(endpoint, found)| (endpoint, Override(found))).collect()
-}
-
-impl Store {
-    fn put(
-        &self,
-        place: Place,
-        new: Said,
-    ) -> PyResult<impl Future<Output = Result<(), Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move {
-            let Said { limit, window, life, reason, author } = new;
-            let expires_at = life.map(|life| store.now().after(life));
-            let to = ratekeeper::Override { limit, window, expires_at, reason, author };
-            Ok(store.overrides().set(place.scope()?, to).await?)
-        })
-    }
-
-    fn found(
-        &self,
-        place: Place,
-    ) -> PyResult<impl Future<Output = Result<Option<ratekeeper::Override>, Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move { Ok(store.overrides().get(place.scope()?).await?) })
-    }
-
-    fn deleted(&self, place: Place) -> PyResult<impl Future<Output = Result<bool, Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move { Ok(store.overrides().delete(place.scope()?).await?) })
-    }
-
-    fn all_of(
-        &self,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<impl Future<Output = Result<Listed, Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move {
-            let project = project.as_ref().map(|id| id.0.as_str());
-            Ok(store.overrides().list(&organisation.0, project).await?)
-        })
-    }
-
-    fn cleared(
-        &self,
-        organisation: Id,
-        project: Option<Id>,
-    ) -> PyResult<impl Future<Output = Result<usize, Failure>> + Send + use<>> {
-        let store = self.live()?;
-        Ok(async move {
-            let project = project.as_ref().map(|id| id.0.as_str());
-            Ok(store.overrides().clear(&organisation.0, project).await?)
-        })
-    }
-}
-
 both_forms! { Store:
     /// Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
     ///
@@ -176,33 +95,49 @@ both_forms! { Store:
         #[pyo3(from_py_with = whole)] max_requests: i64,
         #[pyo3(from_py_with = float_or_none)] expiry: Option<f64>,
         #[pyo3(from_py_with = float_or_none)] ttl: Option<f64>, reason: &str, author: &str) -> () {
-        let new = Said::new(max_requests, expiry, ttl, (reason, author))?;
-        (self.reach(), self.put(Place::new(endpoint, organisation, project), new)?, |()| ())
+        let (store, place) = (self.live()?, Place::new(endpoint, organisation, project));
+        let mut to = ratekeeper::Override {
+            limit: at_least_one("max_requests", max_requests)?,
+            window: expiry.map(|expiry| at_least_a_second("expiry", expiry)).transpose()?,
+            expires_at: None,
+            reason: reason.to_owned(),
+            author: author.to_owned(),
+        };
+        let life = ttl.map(|ttl| at_least_a_second("override_ttl", ttl)).transpose()?;
+        async move {
+            to.expires_at = life.map(|life| store.now().after(life));
+            Ok(store.overrides().set(place.scope()?, to).await?)
+        }
     }
 
     /// The override of a project, or without one of the organisation itself; None if there is none.
     fn get_override / aget_override (endpoint, organisation, project = None)
     (self, py, endpoint: String, organisation: Id, project: Option<Id>) -> Option<Override> {
-        let found = self.found(Place::new(endpoint, organisation, project))?;
-        (self.reach(), found, |found: Option<ratekeeper::Override>| found.map(Override))
+        let (store, place) = (self.live()?, Place::new(endpoint, organisation, project));
+        async move { Ok(store.overrides().get(place.scope()?).await?.map(Override)) }
     }
 
     /// Says whether there was one.
     fn delete_override / adelete_override (endpoint, organisation, project = None)
     (self, py, endpoint: String, organisation: Id, project: Option<Id>) -> bool {
-        let deleted = self.deleted(Place::new(endpoint, organisation, project))?;
-        (self.reach(), deleted, |was_there| was_there)
+        let (store, place) = (self.live()?, Place::new(endpoint, organisation, project));
+        async move { Ok(store.overrides().delete(place.scope()?).await?) }
     }
 
     /// Endpoints with their overrides, sorted by endpoint.
     fn list_overrides / alist_overrides (organisation, project = None)
     (self, py, organisation: Id, project: Option<Id>) -> Vec<(String, Override)> {
-        (self.reach(), self.all_of(organisation, project)?, listed)
+        let store = self.live()?;
+        async move {
+            let found = store.overrides().list(&organisation.0, project.as_ref().map(|id| &*id.0)).await?;
+            Ok(found.into_iter().map(|(endpoint, found)| (endpoint, Override(found))).collect())
+        }
     }
 
     /// Deletes what `list_overrides` lists; says how many.
     fn clear_overrides / aclear_overrides (organisation, project = None)
     (self, py, organisation: Id, project: Option<Id>) -> usize {
-        (self.reach(), self.cleared(organisation, project)?, |count| count)
+        let store = self.live()?;
+        async move { Ok(store.overrides().clear(&organisation.0, project.as_ref().map(|id| &*id.0)).await?) }
     }
 }

@@ -18,7 +18,10 @@ RUNNING = [title for title, body in SECTIONS.items() if "```python" in body]
 
 
 def test_every_example_is_in_a_section_that_is_run() -> None:
-    assert RUNNING == ["By itself", "FastAPI", "Policies", "Limiters of one's own", "Django", "limits and slowapi"]
+    assert RUNNING == [
+        "By itself", "Costs, ids and charges of one's own", "FastAPI", "Policies", "Limiters of one's own", "Django",
+        "limits and slowapi",
+    ]
 
 
 @pytest.mark.parametrize("title", RUNNING)
