@@ -165,7 +165,8 @@ mod tests {
         let joined = |rule: &str| Name::joined(Name::new(rule).unwrap(), "strikes").unwrap();
         let (wide, bucket, monthly) =
             (leak("2/1h fixed_window"), leak("1/1h"), leak("1/calendar month fixed_window"));
-        let mistakes: [(&str, Box<dyn FnOnce(&mut Penalty<'_>)>); 12] = [
+        type Mistake<'m> = Box<dyn FnOnce(&mut Penalty<'_>) + 'm>;
+        let mistakes: [(&str, Mistake<'_>); 12] = [
             ("1", Box::new(|_| {})),
             ("got a gate of 2/h", Box::new(|penalty| penalty.gate.1 = wide)),
             ("got a gate of 1/h;", Box::new(|penalty| penalty.gate.1 = bucket)),

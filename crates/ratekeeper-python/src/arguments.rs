@@ -5,7 +5,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
-use ratekeeper::{COST_BEYOND, Emergency, IDEMPOTENCY_DEFAULT, LIMIT_MAX, Mode, OnOutage, Wait};
+use ratekeeper::bounds::{COST_BEYOND, IDEMPOTENCY_DEFAULT, LIMIT_MAX};
+use ratekeeper::{Emergency, Mode, OnOutage, Wait};
 
 use crate::verbs::Once;
 

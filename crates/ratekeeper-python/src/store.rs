@@ -10,11 +10,10 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use ratekeeper::bounds::MAX_KEYS_DEFAULT;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
-use ratekeeper::{
-    BreakerPolicy, Engine, InvalidInput, MAX_KEYS_DEFAULT, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
-};
+use ratekeeper::{BreakerPolicy, Engine, InvalidInput, MemoryStore, OpenOptions, OpenedStore, StoreUrl};
 
 use self::health::{Health, ManualClock};
 use crate::arguments::{duration, fitting, float, seconds, type_name, whole};

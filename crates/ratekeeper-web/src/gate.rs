@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::policy::{Ask, Facts, KeyFunction, Needs, Scalar, ServiceLimiter};
 use ratekeeper::{Admission, Demand, Started};
-use ratekeeper::{Decision, InvalidInput, LIMIT_MAX, Origin, Outcome};
+use ratekeeper::{Decision, InvalidInput, Origin, Outcome};
 use ratekeeper_http::HttpOptions;
 use tracing::{Instrument as _, Span};
 

@@ -23,10 +23,12 @@
 //! - `policy` (feature `policy`): limits that live outside the code;
 //! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
 //! - [`SystemClock`], and [`ManualClock`] for tests;
-//! - everything of `ratekeeper-core`, which is where the arithmetic is.
+//! - the types of `ratekeeper-core`, which is where the arithmetic is;
+//! - [`bounds`]: everything that is bounded, and how.
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod clock;
 mod control;
 mod engine;
@@ -36,15 +38,19 @@ pub mod policy;
 pub mod store;
 
 pub use clock::SystemClock;
-pub use control::{
-    ALL_RULES, Control, MODE_VARIABLE, Mode, SWITCHES_MAX, Switch, Switched, Switches, all_rules_of,
-};
+pub use control::{ALL_RULES, Control, MODE_VARIABLE, Mode, Switch, Switched, Switches, all_rules_of};
 pub use engine::{
     Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started, Strict,
 };
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
-pub use ratekeeper_core::*;
-pub use store::memory::{MAX_IDS, MAX_KEYS_DEFAULT, MemoryStore, MemoryStoreBuilder};
+pub use ratekeeper_core::{
+    Algorithm, AsCase, Begin, Calendar, CalendarUnit, Case, Charge, Charges, Check, Clock, CounterChange,
+    Decision, DecisionParts, Emergency, Enforcement, Field, Held, InvalidInput, Key, Labels, Ledger, Level,
+    ManualClock, Model, Name, Origin, Outcome, Override, OverrideScope, Penalty, PenaltyCase, Quota, Quotas,
+    RawName, Receipt, Reservation, Settled, State, Status, Strike, Timestamp, Verdict, VerdictParts, Wait,
+    algorithm, judge, judge_one, judge_penal, printable, resolve,
+};
+pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
 pub use store::{

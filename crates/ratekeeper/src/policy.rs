@@ -46,23 +46,30 @@ mod status;
 mod syntax;
 mod template;
 
+/// The bounds of policies, which callers find in [`bounds`](crate::bounds).
+pub(crate) mod limits {
+    pub use super::book::SERVICES_MAX;
+    pub use super::document::{BYTES_MAX, DEPTH_MAX, NODES_MAX};
+    pub use super::expression::{COST_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, STEPS_MAX};
+    pub use super::problem::PROBLEMS_MAX;
+    pub use super::spec::{KEYS_MAX, RULES_MAX};
+    pub use super::template::{SUBJECT_PLAIN_BYTES_MAX, TEMPLATE_BYTES_MAX};
+}
+
 pub use address::{Addresses, ProxyHeader};
 pub use apply::Ask;
-pub use book::{Policies, PoliciesBuilder, SERVICES_MAX};
+pub use book::{Policies, PoliciesBuilder};
 pub use compile::{CompileOptions, EndpointLimits, KeyFunction, Policy};
-pub use document::{BYTES_MAX, DEPTH_MAX, Entry, Format, NODES_MAX, Node, Place, Value};
-pub use expression::{
-    COST_MAX, Condition, Cost, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, EvaluationError, Paths, Requires,
-    STEPS_MAX,
-};
+pub use document::{Entry, Format, Node, Place, Value};
+pub use expression::{Condition, Cost, EvaluationError, Paths, Requires};
 pub use limiter::{PolicyLimiter, ServiceLimiter};
-pub use problem::{PROBLEMS_MAX, Problem, Problems};
+pub use problem::{Problem, Problems};
 pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar, parameter_of};
 pub use spec::{
-    CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KEYS_MAX, KeySpec, Limits, NamedQuota, Network,
-    ORGANISATION_DEFAULT, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec,
-    PolicyBuilder, PolicySpec, RULES_MAX, RuleSpec, Scope, StoreUrl,
+    CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, NamedQuota, Network, ORGANISATION_DEFAULT,
+    OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicyBuilder, PolicySpec,
+    RuleSpec, Scope, StoreUrl,
 };
 pub use status::{RuleStatus, ServiceStatus, SourceStatus};
 pub use syntax::SyntaxError;
-pub use template::{KeyHashing, SUBJECT_PLAIN_BYTES_MAX, Subject, TEMPLATE_BYTES_MAX, Template};
+pub use template::{KeyHashing, Subject, Template};

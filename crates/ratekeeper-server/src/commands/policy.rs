@@ -9,9 +9,10 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ratekeeper::bounds::BYTES_MAX;
 use ratekeeper::policy::source::file::{FileError, read_policies};
 use ratekeeper::policy::{
-    BYTES_MAX, CompileOptions, Format, Limits, Needs, Policy, PolicySpec, Problem, Problems, StoreUrl,
+    CompileOptions, Format, Limits, Needs, Policy, PolicySpec, Problem, Problems, StoreUrl,
 };
 
 use crate::cli::{Format as Output, PolicyCheckOptions, Syntax};

@@ -21,8 +21,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use ratekeeper::bounds::{IDEMPOTENCY_DEFAULT, LIMIT_MAX, RETENTION_MAX};
 use ratekeeper::policy::PolicyLimiter;
-use ratekeeper::{IDEMPOTENCY_DEFAULT, InvalidInput, LIMIT_MAX, Labels, RETENTION_MAX, Reservation, Settled};
+use ratekeeper::{InvalidInput, Labels, Reservation, Settled};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde_json::json;
 use smallvec::SmallVec;

@@ -1,6 +1,6 @@
 //! Names of charges: served however many there are, told apart as long as they are few.
 
-use ratekeeper::NAMES_MAX;
+use ratekeeper::bounds::NAMES_MAX;
 use ratekeeper_server::serve::api::LIMIT_SERIES_MAX;
 use serde_json::{Value as Json, json};
 

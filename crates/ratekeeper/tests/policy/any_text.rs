@@ -1,7 +1,8 @@
 //! Whatever is in a document, reading it ends, and with a policy or problems.
 
 use proptest::prelude::*;
-use ratekeeper::policy::{BYTES_MAX, Format, Node, PolicySpec, Value};
+use ratekeeper::bounds::BYTES_MAX;
+use ratekeeper::policy::{Format, Node, PolicySpec, Value};
 use serde_json::Value as Json;
 
 const FORMATS: [Format; 3] = [Format::Toml, Format::Yaml, Format::Json];

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ratekeeper::policy::{
-    Ask, Facts, KeyHashing, PolicyLimiter, RequestFacts, SUBJECT_PLAIN_BYTES_MAX, Scalar,
-};
+use ratekeeper::bounds::SUBJECT_PLAIN_BYTES_MAX;
+use ratekeeper::policy::{Ask, Facts, KeyHashing, PolicyLimiter, RequestFacts, Scalar};
 use ratekeeper::{ManualClock, MemoryStore, Timestamp};
 use serde_json::json;
 

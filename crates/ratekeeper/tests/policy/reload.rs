@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ratekeeper::policy::{Ask, Policies, PolicyLimiter, RequestFacts, SERVICES_MAX};
+use ratekeeper::bounds::SERVICES_MAX;
+use ratekeeper::policy::{Ask, Policies, PolicyLimiter, RequestFacts};
 use ratekeeper::{MemoryStore, Origin};
 use ratekeeper_testkit::cpu;
 

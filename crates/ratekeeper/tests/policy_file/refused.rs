@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use ratekeeper::bounds::BYTES_MAX;
+use ratekeeper::policy::Format;
 use ratekeeper::policy::source::file::{FileError, PolicyFile};
-use ratekeeper::policy::{BYTES_MAX, Format};
 
 use crate::rig::{Rig, policy, source};
 

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use cel::{Context, Program, Value};
 use proptest::prelude::*;
-use ratekeeper::policy::{Addresses, COST_MAX, Condition, Cost, Request, RequestFacts};
+use ratekeeper::bounds::COST_MAX;
+use ratekeeper::policy::{Addresses, Condition, Cost, Request, RequestFacts};
 use serde_json::{Value as Json, json};
 
 /// A request, as plain data for both sides.

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use ratekeeper::policy::{
-    Condition, Cost, KeyHashing, Network, RequestFacts, SUBJECT_PLAIN_BYTES_MAX, Template,
-};
+use ratekeeper::bounds::SUBJECT_PLAIN_BYTES_MAX;
+use ratekeeper::policy::{Condition, Cost, KeyHashing, Network, RequestFacts, Template};
 
 use super::resolve;
 

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::store::redis::DEADLINE_DEFAULT;
-use ratekeeper::{
-    Charge, Charges, InvalidInput, Key, LIMIT_MAX, Name, OpenedStore, Quota, Store, StoreError,
-};
+use ratekeeper::{Charge, Charges, InvalidInput, Key, Name, OpenedStore, Quota, Store, StoreError};
 
 use super::finding::Finding;
 use crate::commands::opened::advice;

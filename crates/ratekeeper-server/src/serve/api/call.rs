@@ -1,6 +1,6 @@
 //! What each call can say.
 
-use ratekeeper::{CHARGES_MAX, SUBJECT_BYTES_MAX};
+use ratekeeper::bounds::{CHARGES_MAX, SUBJECT_BYTES_MAX};
 use serde::Deserialize;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 
+use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::{
-    Algorithm, Decision, Demand, Emergency, Enforcement, InvalidInput, LIMIT_MAX, OnOutage, Quota, RawCharge,
-    RawName, Verdict,
+    Algorithm, Decision, Demand, Emergency, Enforcement, InvalidInput, OnOutage, Quota, RawCharge, RawName,
+    Verdict,
 };
 use smallvec::SmallVec;
 

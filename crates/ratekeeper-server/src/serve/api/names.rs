@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ratekeeper::{Decision, NAME_BYTES_MAX, Verdict};
+use ratekeeper::bounds::NAME_BYTES_MAX;
+use ratekeeper::{Decision, Verdict};
 
 use crate::serve::metrics::{OTHER, Outcomes};
 

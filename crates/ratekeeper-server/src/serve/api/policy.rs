@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::policy::{Ask, ServiceLimiter};
-use ratekeeper::{Decision, Demand, LIMIT_MAX};
+use ratekeeper::{Decision, Demand};
 
 use super::call::{CheckCall, PolicyRequest, ToldDecision};
 use super::charges::cost_out_of_range;

@@ -1,6 +1,7 @@
 //! A decision as it was told, read again for what it charged.
 
-use ratekeeper::{Decision, DecisionParts, Demand, LIMIT_MAX, Name, Origin, Receipt, VerdictParts};
+use ratekeeper::bounds::LIMIT_MAX;
+use ratekeeper::{Decision, DecisionParts, Demand, Name, Origin, Receipt, VerdictParts};
 
 use super::call::{ToldDecision, ToldLimit};
 use super::charges::cost_out_of_range;

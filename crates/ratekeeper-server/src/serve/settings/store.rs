@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use ratekeeper::bounds::{MAX_IDS, MAX_KEYS_DEFAULT};
 use ratekeeper::store::redis::{CONNECTIONS_MAX, DEADLINE_DEFAULT};
-use ratekeeper::{MAX_IDS, MAX_KEYS_DEFAULT};
 
 use super::{Secret, Settings};
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::FileError;
 use super::read;
-use crate::policy::{BYTES_MAX, Format, PolicySpec, Problems};
+use crate::policy::document::BYTES_MAX;
+use crate::policy::{Format, PolicySpec, Problems};
 
 /// How many policies a folder may have.
 pub const FILES_MAX: usize = 1_000;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::FileError;
 use super::look::{Document, FILES_MAX, Kind, Target};
+use crate::policy::document::BYTES_MAX;
 use crate::policy::problem::quoted;
-use crate::policy::{BYTES_MAX, Format, Place, PolicySpec, Problem, Problems};
+use crate::policy::{Format, Place, PolicySpec, Problem, Problems};
 
 /// A policy that was read from a file.
 #[derive(Debug)]

@@ -1,0 +1,15 @@
+//! Everything that can grow has a bound, and every bound that callers may meet is here.
+
+pub use ratekeeper_core::{
+    CHARGES_MAX, COST_BEYOND, ENTRIES_MAX, HELD_MAX, IDEMPOTENCY_DEFAULT, LIMIT_MAX, NAME_BYTES_MAX,
+    NAMES_MAX, NOTE_BYTES_MAX, OFFSET_MINUTES_MAX, PENALTIES_MAX, RETENTION_MAX, SENTENCES_MAX,
+    SHOWN_CHARS_MAX, SUBJECT_BYTES_MAX, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN,
+};
+
+pub use crate::control::SWITCHES_MAX;
+#[cfg(feature = "policy")]
+pub use crate::policy::limits::{
+    BYTES_MAX, COST_MAX, DEPTH_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, KEYS_MAX, NODES_MAX,
+    PROBLEMS_MAX, RULES_MAX, SERVICES_MAX, STEPS_MAX, SUBJECT_PLAIN_BYTES_MAX, TEMPLATE_BYTES_MAX,
+};
+pub use crate::store::memory::{MAX_IDS, MAX_KEYS_DEFAULT};
