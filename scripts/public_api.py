@@ -6,8 +6,8 @@ reviews a change sees there what users of the library will notice.
 
 rustdoc describes a crate as JSON only to nightly compilers; `RUSTC_BOOTSTRAP` makes the stable one
 do it. The variable is set for rustdoc alone: build scripts look at it, and cargo would build
-every dependency again. The flags of cargo are those of `make lint`, so that both share what is
-compiled.
+every dependency again. Features are those of the whole workspace, as in `make lint`: both share what
+is compiled.
 """
 
 import argparse
@@ -32,7 +32,8 @@ def describe() -> None:
     wrapper.write_text(f'#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec "{real}" "$@"\n')
     wrapper.chmod(0o755)
     flags = "-Z unstable-options --output-format json --cap-lints allow"
-    command = [CARGO, "doc", "--workspace", "--lib", "--no-deps", "--all-features", "--locked", "--quiet"]
+    command = [CARGO, "doc", "--workspace", "--exclude", "ratekeeper-python", "--lib", "--no-deps", "--all-features"]
+    command += ["--locked", "--quiet"]
     subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"RUSTDOC": str(wrapper), "RUSTDOCFLAGS": flags})
 
 
