@@ -263,7 +263,7 @@ impl Policies {
 
     /// Shows the limits of every rule in force to `show`: those of the rule itself, those
     /// for exactly one key, if it has any, and those of every plan. That is what a
-    /// [`MatchedRule`](super::MatchedRule) can be told apart by.
+    /// [`DemandRule`](crate::DemandRule) can be told apart by.
     pub fn each_limit(&self, mut show: impl FnMut(Name, Level, Option<&str>)) {
         let policies: Vec<_> =
             self.services().values().filter_map(|service| service.current.load_full()).collect();
