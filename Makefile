@@ -9,7 +9,7 @@ SECONDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
 	test-of-store-tests features package api api-check wheel \
-	bench-http bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
+	bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ api: ## List the library's public API in api/ (budget: 2 minutes)
 
 api-check: ## Compare the library's public API with the lists in api/ (budget: 2 minutes)
 	$(PYTHON) scripts/public_api.py --check
+
+bench-instructions: ## Count the instructions of each path; 3 % above benches/instructions.toml fails (RECORD=1, ACCEPT=1: see CONTRIBUTING; 4 minutes)
+	$(PYTHON) scripts/instructions.py --self-test
+	$(PYTHON) scripts/instructions.py $(if $(RECORD),--record) $(if $(ACCEPT),--accept)
 
 bench-memory: ## Compare the memory store with its peers; writes docs/benchmarks.md (8 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --bin memory -- --out ../docs/benchmarks.md

@@ -30,6 +30,7 @@ mod override_hash;
 mod overrides;
 mod penal;
 mod record;
+mod rehearsal;
 mod silence;
 
 use std::fmt;
@@ -50,6 +51,8 @@ use self::lane::{Bounds, Lane};
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
 use self::record::Record;
+#[doc(hidden)]
+pub use self::rehearsal::Rehearsal;
 use crate::control::{Control, ControlCell};
 use crate::store::meetings::Meetings;
 use crate::store::{Health, Overrides, Store, StoreError, StoreFuture, StoreUrl};

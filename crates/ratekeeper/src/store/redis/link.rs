@@ -352,7 +352,7 @@ impl Link {
     }
 }
 
-fn command(name: &str, script: &str, call: &Call<'_>) -> Cmd {
+pub(super) fn command(name: &str, script: &str, call: &Call<'_>) -> Cmd {
     let size =
         call.keys.iter().map(|key| key.len() + 16).sum::<usize>() + call.batch.len() + script.len() + 64;
     let mut command = Cmd::with_capacity(call.keys.len() + call.kept.len() + 4, size);
