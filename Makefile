@@ -64,7 +64,7 @@ test-of-store-tests: servers ## The same with edits to stores and policies, whic
 features: ## Every crate alone, with no feature and with each feature alone (budget: 8 minutes)
 	$(PYTHON) scripts/check_features.py
 
-package: ## What would go to crates.io, packed and built from there (budget: 4 minutes)
+package: ## What would go to crates.io, packed and built from there (budget: 2 minutes)
 	$(PYTHON) scripts/check_packages.py
 
 api: ## List the library's public API in api/ (budget: 2 minutes)

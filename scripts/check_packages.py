@@ -48,6 +48,9 @@ def unpack(packages: list[dict]) -> None:
             package.extractall(UNPACKED, filter="data")
         # One for the workspace is below; that of a package names the others on crates.io.
         (UNPACKED / folder / "Cargo.lock").unlink(missing_ok=True)
+        # In a package all files are equally old, so cargo would take the last build for this one's.
+        for path in (UNPACKED / folder).rglob("*"):
+            os.utime(path)
     manifest = (ROOT / "Cargo.toml").read_text()
     if MEMBERS not in manifest:
         raise SystemExit(f"error: Cargo.toml: expected a line {MEMBERS}")
