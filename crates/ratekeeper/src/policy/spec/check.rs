@@ -1,6 +1,6 @@
 //! What a policy may say, whether it was read or put together by a program.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 
 use ratekeeper_core::{CHARGES_MAX, LIMIT_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
@@ -23,6 +23,7 @@ pub(super) const A_QUOTA_NAME: &str = "a name of printable ASCII characters";
 pub(super) const A_FALLBACK: &str = "a key for all requests that have none, such as \"nobody\"";
 pub(super) const A_LENGTH_OF_TIME: &str =
     "a length of time from \"1ms\" to \"366d\", such as \"90s\", \"10min\" or \"1h\"";
+pub(super) const EACH_TEMPLATE_ONCE: &str = "each template once: the first that resolves is taken";
 pub(super) const LIMITS: &str =
     "a quota such as \"100/60s\", a list of quotas, a table of named ones, or \"unlimited\"";
 
@@ -33,9 +34,11 @@ impl Problems {
         for rule in rules {
             rule.check(self);
             rule.check_keys(hash_keys, self);
-            let is_new = names.insert(rule.name.as_str());
-            let unique = unless(!is_new, quoted(&rule.name), "a name that no other rule has");
-            self.checked(unique.and_then(|()| rule.counters(&mut owners)), || rule.place_of("name"));
+            let named = rule_name(&rule.name).and_then(|()| {
+                let is_known = !names.insert(rule.name.as_str());
+                unless(is_known, quoted(&rule.name), "a name that no other rule has")
+            });
+            self.checked(named.and_then(|()| rule.counters(&mut owners)), || rule.place_of("name"));
         }
     }
 }
@@ -45,7 +48,6 @@ impl RuleSpec {
         let mut note = |field: &str, checked: Checked| {
             problems.checked(checked, || self.place_of(field));
         };
-        note("name", rule_name(&self.name));
         note("quota", limits(&self.limits).and_then(|()| self.limits_somebody()));
         note("fallback", self.fallback.as_deref().map_or(Ok(()), fallback));
         note("enforce_percent", within(self.enforce_percent, 0, 100));
@@ -76,10 +78,9 @@ impl RuleSpec {
     }
 
     fn limits_somebody(&self) -> Checked {
-        let plans = self.plans.iter().flat_map(|plans| plans.limits.values());
-        let mut all = plans.chain(self.custom.values()).chain([&self.limits]);
+        let is_nobody = self.all_limits().all(|limits| *limits == Limits::Unlimited);
         let expected = "a limit, here or in `plans` or `custom`: this limits nobody";
-        unless(all.all(|limits| *limits == Limits::Unlimited), quoted("unlimited"), expected)
+        unless(is_nobody, quoted("unlimited"), expected)
     }
 
     /// Notes templates that can give the same key.
@@ -91,8 +92,7 @@ impl RuleSpec {
         for (index, template) in templates.iter().take(KEYS_MAX).enumerate() {
             let template = template.clone().hashed(hashing.as_ref());
             let checked = if known.contains(&template) {
-                let expected = "each template once: the first that resolves is taken";
-                Err(Problem::of(quoted(template.as_str()), expected))
+                Err(Problem::of(quoted(template.as_str()), EACH_TEMPLATE_ONCE))
             } else if let Some(other) = known.iter().find(|other| other.overlaps(&template)) {
                 let expected = "templates that begin differently, such as \"user:{...}\" and \"ip:{...}\": \
                                 whoever chooses a value of one could use up the limit of another";
@@ -109,36 +109,36 @@ impl RuleSpec {
     /// Refuses counters whose names are too long, are those of a penalty, or could not be told
     /// from another's: a rule `api.rpm` beside the tier rpm of a rule `api`.
     fn counters<'r>(&'r self, owners: &mut HashMap<String, &'r str>) -> Checked {
-        let mut checked = Ok(());
-        for quota in self.quota_names() {
-            let counter = if quota.is_empty() { self.name.clone() } else { format!("{}.{quota}", self.name) };
-            let got = format!("a counter with a name of {} bytes", counter.len());
-            let most = format!("at most {NAME_BYTES_MAX} bytes for the names of rule and quota together");
-            let counted = unless(counter.len() > NAME_BYTES_MAX, got, most);
-            let got = format!("a quota `{counter}` beside `penalty`");
-            let is_taken = self.penalty.is_some() && PENALTY_COUNTERS.contains(&quota);
-            let free = unless(is_taken, got, "another name: this one is what the penalty counts under");
-            let other = owners.insert(counter.clone(), &self.name).filter(|other| *other != self.name);
-            let got = other.map(|other| {
-                format!("{}, which has a counter {counter} like {}", quoted(&self.name), quoted(other))
-            });
-            let expected = "a name whose counters no other rule has";
-            let alone = unless(got.is_some(), got.unwrap_or_default(), expected);
-            checked = checked.and(counted).and(free).and(alone);
-        }
-        checked
-    }
-
-    /// The names of its quotas, each once.
-    fn quota_names(&self) -> impl Iterator<Item = &str> {
-        let plans = self.plans.iter().flat_map(|plans| plans.limits.values());
-        let all = std::iter::once(&self.limits).chain(plans).chain(self.custom.values());
-        let quotas = all.flat_map(|limits| match limits {
+        let quotas = self.all_limits().flat_map(|limits| match limits {
             Limits::Unlimited => [].iter(),
             Limits::Quotas(quotas) => quotas.iter(),
         });
-        let names: std::collections::BTreeSet<&str> = quotas.map(|quota| quota.name.as_ref()).collect();
-        names.into_iter()
+        let names: BTreeSet<&str> = quotas.map(|quota| quota.name.as_ref()).collect();
+        for quota in names {
+            let counter = if quota.is_empty() { self.name.clone() } else { format!("{}.{quota}", self.name) };
+            if counter.len() > NAME_BYTES_MAX {
+                let got = format!("a counter with a name of {} bytes", counter.len());
+                let most = format!("at most {NAME_BYTES_MAX} bytes for the names of rule and quota together");
+                return Err(Problem::of(got, most));
+            }
+            if self.penalty.is_some() && PENALTY_COUNTERS.contains(&quota) {
+                let expected = "another name: this one is what the penalty counts under";
+                return Err(Problem::of(format!("a quota `{counter}` beside `penalty`"), expected));
+            }
+            if let Some(other) =
+                owners.insert(counter.clone(), &self.name).filter(|other| *other != self.name)
+            {
+                let got =
+                    format!("{}, which has a counter {counter} like {}", quoted(&self.name), quoted(other));
+                return Err(Problem::of(got, "a name whose counters no other rule has"));
+            }
+        }
+        Ok(())
+    }
+
+    fn all_limits(&self) -> impl Iterator<Item = &Limits> {
+        let plans = self.plans.iter().flat_map(|plans| plans.limits.values());
+        plans.chain(self.custom.values()).chain([&self.limits])
     }
 }
 

@@ -49,7 +49,7 @@ impl Reader {
             _ => {}
         }
         let max = max.and_then(|(_, max)| max).or(duration)?;
-        let escalate = escalate.flatten().unwrap_or(1);
+        let escalate = escalate.unwrap_or(Some(1))?;
         Some(PenaltySpec { denials: denials?, within: within?, duration: duration?, escalate, max })
     }
 }

@@ -149,7 +149,7 @@ impl Reader {
         };
         let limits = self.limits(&general, counting)?;
         if limits == Limits::Unlimited && custom_limits.is_empty() {
-            self.wrong(&general, "a limit, or some in `custom_rate_limits`: this limits nobody");
+            return self.unfit(&general, "a limit, or some in `custom_rate_limits`: this limits nobody");
         }
         Some(RuleSpec {
             custom: custom_limits,

@@ -2,7 +2,7 @@
 
 use ratekeeper_core::{Algorithm, LIMIT_MAX};
 
-use super::check::{A_FALLBACK, A_NAME, so_many};
+use super::check::{A_FALLBACK, A_NAME, EACH_TEMPLATE_ONCE, so_many};
 use super::limits::{Counting, stated};
 use super::penalty::PENALTY;
 use super::policy::POLICY;
@@ -123,10 +123,17 @@ impl Reader {
         let items = self.one_or_more(&keys);
         self.checked(&keys, so_many("templates", items.len(), 1, KEYS_MAX))?;
         places.fields.extend((0..).zip(&items).map(|(index, item)| (format!("keys[{index}]"), item.node.at)));
-        let templates: Vec<_> = items.iter().filter_map(|item| self.template(item)).collect();
+        let mut templates = Vec::with_capacity(items.len());
+        for item in &items {
+            let mut template = self.template(item);
+            if template.is_some() && templates.contains(&template) {
+                template = self.unfit(item, EACH_TEMPLATE_ONCE);
+            }
+            templates.push(template);
+        }
+        let templates: Option<Vec<_>> = templates.into_iter().collect();
         // Of templates that are wrong, enough is noted.
-        let are_all = templates.len() == items.len();
-        Some(if are_all { KeySpec::Templates(templates) } else { KeySpec::Caller })
+        Some(templates.map_or(KeySpec::Caller, KeySpec::Templates))
     }
 
     fn cost(&mut self, fields: &Fields<'_>) -> CostSpec {
