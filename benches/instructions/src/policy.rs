@@ -46,7 +46,7 @@ pub(super) fn peer(number: u64) -> [u8; 4] {
 
 /// Every second request meets all three rules, the others two.
 fn facts(number: u64) -> RequestFacts {
-    let (method, path) = if number % 2 == 0 { ("POST", "/expensive") } else { ("GET", "/cheap") };
+    let (method, path) = if number.is_multiple_of(2) { ("POST", "/expensive") } else { ("GET", "/cheap") };
     let facts = RequestFacts::new(method, path).peer(peer(number));
     let facts = HEADERS.into_iter().fold(facts, |facts, (name, value)| facts.header(name, value));
     facts.header("x-user", format!("user-{number}"))
@@ -57,7 +57,7 @@ pub(super) fn decision(run: &Run) -> Result<()> {
     let service = limiter(Arc::new(MemoryStore::new()))?.service("bench")?;
     let requests: Vec<RequestFacts> = (0..KEYS).map(facts).collect();
     run.count(|number| {
-        let rules = if number % 2 == 0 { 3 } else { 2 };
+        let rules = if number.is_multiple_of(2) { 3 } else { 2 };
         let request: &RequestFacts = of(&requests, number);
         let decided = service.check_now(&Ask::request(request));
         decided.is_ok_and(|decision| decision.is_allowed() && decision.verdicts().len() == rules)

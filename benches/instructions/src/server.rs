@@ -11,7 +11,7 @@ use crate::{PLENTY, Result, Run, keys, of, policy};
 /// `POST /v1/limit` with one charge: from the bytes of the call to those of the answer.
 pub(super) fn limit(run: &Run) -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let api = Api::new(policy::limiter(Arc::clone(&store))?, store)?;
+    let api = Api::new(policy::limiter(store)?);
     let call = |key: &String| {
         format!(r#"{{"charges": [{{"name": "per-user", "key": "{key}", "quota": "{PLENTY}"}}]}}"#)
     };

@@ -51,7 +51,7 @@ fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
 }
 
 fn request(number: u64) -> Result<Request<Body>> {
-    let (method, path) = if number % 2 == 0 { ("POST", "/expensive") } else { ("GET", "/cheap") };
+    let (method, path) = if number.is_multiple_of(2) { ("POST", "/expensive") } else { ("GET", "/cheap") };
     let mut request = Request::builder().method(method).uri(path).header("x-user", format!("user-{number}"));
     for (name, value) in policy::HEADERS {
         request = request.header(name, value);

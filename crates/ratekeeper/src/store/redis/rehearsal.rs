@@ -46,7 +46,7 @@ impl Rehearsal {
         let together: Vec<&Item> = items.iter().collect();
         let call: Call<'_> = call(&together, None);
         black_box(command("EVALSHA", DIGEST, &call).get_packed_command());
-        let (now, answers) = split(&self.reply, items.iter().map(|item| item.charges))?;
+        let (now, answers) = split(&self.reply, items.iter().map(|item| item.asked))?;
         let mut admitted = 0;
         for (check, bytes) in checks.iter().zip(answers) {
             admitted += usize::from(black_box(Answer { now, bytes }.decision(check)?).is_allowed());
