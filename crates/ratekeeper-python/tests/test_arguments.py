@@ -48,7 +48,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Store.redis("redis://127.0.0.1", connections=0), "got 0 connections; expected 1 to 64 connections$"),
     (lambda: Store.redis("redis://127.0.0.1", connections=65), "got 65 connections; expected 1 to 64 connections$"),
     (lambda: Store.redis("redis://127.0.0.1", prefix="a b"), 'got prefix .*a b.*; expected a prefix of at most 128'),
-    (lambda: Store.redis("redis://127.0.0.1", certificate_authority="x"), "rediss:// and certificates in PEM form"),
+    (lambda: Store.redis("redis://127.0.0.1", certificate_authority="x"), "rediss:// or valkeys://, and certificates in PEM form"),
     (lambda: Store.memory().check([]), "check: got no charge"),
     (lambda: Store.memory().settle("id", -1), "actual: got -1; expected a whole number from 0 to 1000000000"),
     (lambda: Store.memory().set_switch(enforce_percent=101), "enforce_percent: got 101; expected 0 to 100"),
