@@ -50,7 +50,7 @@ PROFILE_NAME = "release (thin LTO, one codegen unit), without debug information"
 # server is left out: it looks at the clock as often as the machine gives it time to.
 COUNTED = "*count_instructions_of*"
 COUNTED_IN_SERVER = "evalShaCommand"
-START_SECONDS = 60
+START_SECONDS = 180
 
 # How many steps are counted: enough that what is random in a process (seeds of hashes, a timer) is far
 # below a percent.

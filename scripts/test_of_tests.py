@@ -45,6 +45,7 @@ SUITES: dict[str, list[str]] = {
         *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],
         *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
         *["--", "script::decision_tables_on_redis_7", "script::the_same_histories_on_redis_7"],
+        *["penalties::a_full_server", "penalties::a_penalty_that_cannot_be_read"],
     ],
 }
 SUITES["policy"] = [

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ratekeeper::{
-    Charge, Charges, Check, Key, ManualClock, MemoryStore, Name, Quota, Reservation, Store, Timestamp,
+    Charge, Charges, Check, Enforcement, Key, ManualClock, MemoryStore, Name, Penalty, Quota, Reservation,
+    Store, Timestamp,
 };
 
 const SCHEDULES: usize = 5_000;
@@ -98,6 +99,49 @@ fn a_repeated_id_is_charged_once_in_any_order() {
         |settled, store| {
             assert_eq!(settled, 1);
             assert_eq!(left(store, "once"), 1);
+        },
+    );
+}
+
+/// Three threads that are denied twice each: the third denial shuts the gate, in any order.
+#[test]
+fn a_penalty_is_given_once_in_any_order() {
+    fn counters() -> [(Name, Quota); 3] {
+        let rule = Name::new("ring").expect("a name");
+        let counter =
+            |name, quota: &str| (Name::joined(rule, name).expect("a name"), quota.parse().expect("a quota"));
+        [
+            counter("penalty", "1/h fixed_window"),
+            counter("strikes", "3/h fixed_window"),
+            counter("offences", "4/30d"),
+        ]
+    }
+    race(
+        |_, store| {
+            let (quota, [gate, strikes, offences]) = (quota(), counters());
+            let key = Key::new(Name::new("ring").expect("a name"), "ann").expect("a key");
+            let charge = Charge::new(key, &quota).cost(3).expect("a cost");
+            let penalties = [Penalty {
+                gate: (gate.0, &gate.1),
+                strikes: (strikes.0, &strikes.1),
+                offences: Some((offences.0, &offences.1)),
+                sentences: std::slice::from_ref(&gate.1),
+                subject: b"ann",
+                enforcement: Enforcement::Enforce,
+                charges: 0..1,
+                counts: true,
+            }];
+            let check = Check::one(&charge).with_penalties(&penalties).expect("a penalty");
+            let tipped = (0..2).map(|_| store.decide(&check).expect("an answer").tipped().len());
+            tipped.sum::<usize>() as u32
+        },
+        |tipped, store| {
+            assert_eq!(tipped, 1);
+            let left = counters().map(|(name, quota)| {
+                let charge = Charge::new(Key::new(name, "ann").expect("a key"), &quota);
+                store.decide(&Check::one(&charge).peek()).expect("an answer").verdicts()[0].remaining()
+            });
+            assert_eq!(left, [0, 3, 3], "one offence, and the strikes are forgotten");
         },
     );
 }
