@@ -199,7 +199,8 @@ def run_plainly(command: list[str | pathlib.Path], **environment: str) -> None:
     """Runs what is measured."""
     result = subprocess.run(command, env=plain_environment(**environment), capture_output=True, text=True)
     if result.returncode != 0:
-        raise SystemExit(f"error: `{' '.join(map(str, command))}` failed:\n{result.stdout}{result.stderr}")
+        said = result.stdout + result.stderr
+        raise SystemExit(f"error: `{' '.join(map(str, command))}` failed with {result.returncode}:\n{said}")
 
 
 def total(out: pathlib.Path) -> int:
