@@ -17,10 +17,8 @@ mod told;
 mod value;
 
 use std::fmt;
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use ratekeeper::bounds::{IDEMPOTENCY_DEFAULT, LIMIT_MAX, RETENTION_MAX};
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper::{InvalidInput, Labels, Reservation, Settled};
@@ -126,10 +124,13 @@ impl Api {
     }
 
     pub(in crate::serve) fn start_check<'a>(&'a self, body: &[u8]) -> Answering<'a> {
+        let told = |decided: Decided| self.told(&decided, Labels::default());
         match read::<CheckCall<'_>>(body).and_then(|call| self.asked(&call)) {
-            Ok(demand) => self.answering(async move {
-                self.check_demand(&demand).await.map(|decision| self.told(&decision, Labels::default()))
-            }),
+            Ok(demand) if self.waits() => {
+                later(async move { answered(self.check_demand(&demand).await.map(told)) })
+            }
+            // Without a future: it is large, and moving it costs more than deciding.
+            Ok(demand) => Answering::Now(answered(self.check_now(&demand).map(told))),
             Err(problem) => Answering::Now(problem.into()),
         }
     }
@@ -141,28 +142,22 @@ impl Api {
 
     pub(in crate::serve) fn start_limit<'a>(&'a self, body: &'a [u8]) -> Answering<'a> {
         match read::<LimitCall<'_>>(body) {
-            Ok(call) => self.answering(async move {
-                let decision = self.limit_call(&call).await?;
-                Ok(self.told(&decision, Labels(&call.raw.labels())))
+            Ok(call) if self.waits() => later(async move {
+                let decided = self.limit_call(&call).await;
+                answered(decided.map(|decided| self.told(&decided, Labels(&call.raw.labels()))))
             }),
+            Ok(call) => {
+                let decided = self.limit_now(&call);
+                let told = decided.map(|decided| self.told(&decided, Labels(&call.raw.labels())));
+                Answering::Now(answered(told))
+            }
             Err(problem) => Answering::Now(problem.into()),
         }
     }
 
-    /// At once, if the store needs no I/O.
-    fn answering<'a>(
-        &self,
-        answer: impl Future<Output = Result<Answer, Problem>> + Send + 'a,
-    ) -> Answering<'a> {
-        let answer = async move { answered(answer.await) };
-        match self.limiter.store().needs_io() {
-            true => later(answer),
-            // A store that needs no I/O lets nothing wait.
-            false => Answering::Now(pin!(answer).now_or_never().unwrap_or_else(|| {
-                Problem::new(503, "the store did not answer at once, although it says that it needs no I/O")
-                    .into()
-            })),
-        }
+    /// Whether the store has to be waited for.
+    fn waits(&self) -> bool {
+        self.limiter.store().needs_io()
     }
 
     /// `POST /v1/peek`: what either would meet, and nothing changes.

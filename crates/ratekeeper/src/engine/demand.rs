@@ -250,7 +250,8 @@ impl<'a> Asked<'a> {
             Limits::Raw(raw) => (Key::raw(raw.name(), &*self.subject)?, raw.index()),
         };
         let charge = Charge::new(key, quota).enforcement(self.enforcement).emergency(self.emergency);
-        let charge = charge.level(self.limits.level()).at_index(index).cost(self.cost)?;
+        let charge = charge.level(self.limits.level()).at_index(index);
+        let charge = if self.cost == 1 { charge } else { charge.cost(self.cost)? };
         Ok(if self.is_flat { charge.flat() } else { charge })
     }
 

@@ -14,13 +14,22 @@ use super::{Api, input};
 impl Api {
     /// Judges charges and charges them. Nothing here waits on a store that needs no I/O.
     pub(super) async fn limit_call(&self, call: &LimitCall<'_>) -> Result<Decided, Problem> {
+        if !self.waits() {
+            return self.limit_now(call);
+        }
+        let prepared = Prepared::new(&call.raw)?;
+        let demand = prepared.demand(self, &call.once)?;
+        let decision = demand.check().await.map_err(input)?;
+        prepared.note(self, &decision);
+        Ok(Decided::new(decision, &demand))
+    }
+
+    /// The same on a store that needs no I/O.
+    pub(super) fn limit_now(&self, call: &LimitCall<'_>) -> Result<Decided, Problem> {
         let prepared = Prepared::new(&call.raw)?;
         let demand = prepared.demand(self, &call.once)?;
         let mut decision = Decision::default();
-        match demand.try_check(&mut decision) {
-            Some(answer) => answer.map_err(input)?,
-            None => decision = demand.check().await.map_err(input)?,
-        }
+        demand.now().check_into(&mut decision).map_err(input)?;
         prepared.note(self, &decision);
         Ok(Decided::new(decision, &demand))
     }
