@@ -30,6 +30,7 @@ pub(crate) use self::penalty::Penalty;
 pub use self::raw::RawCharge;
 use self::raw::RawTerms;
 pub use self::strict::Strict;
+#[cfg_attr(not(feature = "policy"), allow(unreachable_pub, reason = "policies export it"))]
 pub use self::terms::Scope;
 pub(crate) use self::terms::{Held, LimitSet, Terms};
 pub use self::verbs::Now;

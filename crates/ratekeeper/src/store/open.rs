@@ -43,16 +43,18 @@ impl OpenOptions {
 
     /// Changes what holds for counters in memory: how many there may be, and their clock.
     #[must_use]
-    pub fn memory(self, change: impl FnOnce(MemoryStoreBuilder) -> MemoryStoreBuilder) -> Self {
-        Self { memory: change(self.memory), ..self }
+    pub fn memory(mut self, change: impl FnOnce(MemoryStoreBuilder) -> MemoryStoreBuilder) -> Self {
+        self.memory = change(self.memory);
+        self
     }
 
     /// Changes what holds for counters on a server: deadline, prefix, connections, certificate
     /// authority and the rest.
     #[cfg(feature = "redis")]
     #[must_use]
-    pub fn redis(self, change: impl FnOnce(RedisStoreBuilder) -> RedisStoreBuilder) -> Self {
-        Self { redis: change(self.redis), ..self }
+    pub fn redis(mut self, change: impl FnOnce(RedisStoreBuilder) -> RedisStoreBuilder) -> Self {
+        self.redis = change(self.redis);
+        self
     }
 }
 
