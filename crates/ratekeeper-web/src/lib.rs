@@ -19,6 +19,10 @@
 //! `ratekeeper-http`'s, see `docs/http.md`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "tower", feature = "actix")),
+    allow(dead_code, reason = "the layers of frameworks use it")
+)]
 
 #[cfg(feature = "actix")]
 pub mod actix;
