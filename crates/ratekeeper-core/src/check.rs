@@ -285,12 +285,18 @@ impl<'a> Charges<'a> {
     ///
     /// # Errors
     /// If there are none.
+    #[inline]
     pub fn check(&self) -> Result<Check<'_>, InvalidInput> {
         if self.0.is_empty() {
-            return Err(InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges"));
+            return Err(no_charge());
         }
         Ok(Check { charges: &self.0, penalties: &[], peek: false, by_rules: false })
     }
+}
+
+#[cold]
+fn no_charge() -> InvalidInput {
+    InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges")
 }
 
 impl<'a> Charge<'a> {

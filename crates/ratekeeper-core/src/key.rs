@@ -6,6 +6,9 @@ use crate::name::{Name, RawName, digest_more};
 /// The longest subject, in bytes. Longer ones are to be hashed by the caller.
 pub const SUBJECT_BYTES_MAX: usize = 1_024;
 
+/// An odd number with its bits well mixed: 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The identity of a counter: which quota (`api.rpm`) and whose (`user:42`).
 ///
 /// The two parts never run into each other: no subject can be chosen so that
@@ -80,8 +83,18 @@ impl<'a> Key<'a> {
 
     /// A number that is the same for the same name and subject in every process and version.
     #[must_use]
+    #[inline]
     pub fn digest(&self) -> u64 {
-        digest_more(self.scope_id(), self.subject)
+        // Eight bytes a step: every decision of a store on Redis has one for each of its charges.
+        let (words, rest) = self.subject.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let start = self.scope_id() ^ self.subject.len() as u64;
+        let words = words.iter().chain(std::iter::once(&last)).map(|word| u64::from_le_bytes(*word));
+        words.fold(start, |digest, word| {
+            let product = u128::from(digest ^ word) * u128::from(SPREAD);
+            product as u64 ^ (product >> 64) as u64
+        })
     }
 
     /// Whether the subject is among the first `percent` per cent of all subjects
@@ -91,7 +104,7 @@ impl<'a> Key<'a> {
     pub fn is_within(&self, percent: u8) -> bool {
         let digest = digest_more(self.scope.rule().id(), self.subject);
         // The last bytes reach only the low bits of FNV; mixing spreads them.
-        let mixed = (digest ^ (digest >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (digest ^ (digest >> 32)).wrapping_mul(SPREAD);
         (u128::from(mixed) * 100) >> 64 < u128::from(percent)
     }
 

@@ -147,9 +147,11 @@ impl Api {
                 answered(decided.map(|decided| self.told(&decided, Labels(&call.raw.labels()))))
             }),
             Ok(call) => {
-                let decided = self.limit_now(&call);
-                let told = decided.map(|decided| self.told(&decided, Labels(&call.raw.labels())));
-                Answering::Now(answered(told))
+                let mut decided = Decided::default();
+                match self.limit_now(&call, &mut decided) {
+                    Ok(()) => Answering::Now(self.told(&decided, Labels(&call.raw.labels()))),
+                    Err(problem) => Answering::Now(problem.into()),
+                }
             }
             Err(problem) => Answering::Now(problem.into()),
         }

@@ -112,11 +112,10 @@ impl<'a> Demand<'a> {
         units: u64,
         rules: impl IntoIterator<Item = Asked<'a>>,
     ) -> Self {
-        Self { engine, rules: rules.into_iter().collect(), units, once: None }
+        Self::asked(engine, units, rules, None)
     }
 
     /// The same, under an id that was found to be within bounds before.
-    #[cfg(feature = "policy")]
     #[inline]
     pub(crate) fn asked(
         engine: Held<'a, Engine>,
@@ -125,7 +124,12 @@ impl<'a> Demand<'a> {
         once: Option<(&'a str, Duration)>,
     ) -> Self {
         let once = once.map(|(id, keep)| (Cow::Borrowed(id), keep));
-        Self { once, ..Self::new(engine, units, rules) }
+        let mut demand = Self { engine, rules: SmallVec::new(), units, once };
+        // One by one, in place: a demand is large, and to collect the rules first would move them.
+        for asked in rules {
+            demand.rules.push(asked);
+        }
+        demand
     }
 
     /// Asks for `units` of the rules that do not say themselves what a request costs.
@@ -195,13 +199,21 @@ impl<'a> Demand<'a> {
     }
 
     /// The charges of all rules of this scope.
-    #[inline]
     pub(super) fn charges(&self, scope: Scope) -> Result<Charges<'_>, InvalidInput> {
         let mut charges = Charges::new();
-        for asked in self.rules.iter().filter(|asked| asked.terms.scope == scope) {
-            asked.charge_all(&mut charges)?;
-        }
+        self.charge_all(scope, &mut charges)?;
         Ok(charges)
+    }
+
+    /// [`Demand::charges`] in the caller's place, because they are large.
+    #[inline]
+    pub(super) fn charge_all<'s>(
+        &'s self,
+        scope: Scope,
+        charges: &mut Charges<'s>,
+    ) -> Result<(), InvalidInput> {
+        let mut asked = self.rules.iter().filter(|asked| asked.terms.scope == scope);
+        asked.try_for_each(|asked| asked.charge_all(charges))
     }
 
     pub(super) fn is_raw(&self) -> bool {

@@ -231,10 +231,10 @@ impl Demand<'_> {
         if !self.is_plain() {
             return self.decide_steps_now::<A>(decision);
         }
-        let charges = match self.charges(Scope::Shared) {
-            Ok(charges) => charges,
-            Err(error) => return Some(Err(error.into())),
-        };
+        let mut charges = Charges::new();
+        if let Err(error) = self.charge_all(Scope::Shared, &mut charges) {
+            return Some(Err(error.into()));
+        }
         let Ok(check) = charges.check() else {
             *decision = engine.unlimited();
             return Some(Ok(()));

@@ -15,15 +15,17 @@ use ratekeeper::{
 use smallvec::SmallVec;
 
 use super::Api;
-use super::call::{ChargeCall, KEY_BYTES_MAX, Once, OverridesCall, RawCharges};
+use super::call::{ChargeCall, KEY_BYTES_MAX, OverridesCall, RawCharges};
 use super::names::{LIMIT_NAME_BYTES_MAX, NAME_DEFAULT, SPACE};
 use super::problem::Problem;
 use super::value::{Few, Text};
 
 /// What stands behind all keys: nothing that ends a number.
 const BEHIND_KEYS: char = '.';
-/// Charges that are prepared without allocating.
-const INLINE: usize = 4;
+/// Charges that are prepared without allocating. They are large, and most calls have one.
+const INLINE: usize = 1;
+/// Names of charges that are collected without allocating.
+const INLINE_NAMES: usize = 4;
 
 /// The charges of a call, checked.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(super) struct Prepared<'c> {
 }
 
 /// The names of the charges of a call, in their order.
-pub(super) type Labelled<'c> = SmallVec<[&'c str; INLINE]>;
+pub(super) type Labelled<'c> = SmallVec<[&'c str; INLINE_NAMES]>;
 
 impl RawCharges<'_> {
     pub(super) fn labels(&self) -> Labelled<'_> {
@@ -65,15 +67,6 @@ impl<'c> Prepared<'c> {
             }
         };
         Ok(Self { charges, on_outage })
-    }
-
-    /// What they ask for, under an id if the call says one.
-    pub(super) fn demand<'s>(&'s self, api: &'s Api, once: &'s Once<'_>) -> Result<Demand<'s>, Problem> {
-        let demand = self.whole(api);
-        match once.said()? {
-            Some((id, keep)) => demand.once(id, keep).map_err(|error| Problem::input(&error)),
-            None => Ok(demand),
-        }
     }
 
     /// What they ask for.

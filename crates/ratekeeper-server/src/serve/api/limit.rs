@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratekeeper::Decision;
+use ratekeeper::Demand;
 
 use super::call::{LimitCall, RawCharges, ToldDecision};
 use super::charges::Prepared;
@@ -11,27 +11,39 @@ use super::refund::Refund;
 use super::told::Decided;
 use super::{Api, input};
 
+/// The same demand, under the id that the call says.
+fn under<'a>(demand: Demand<'a>, once: Option<(&'a str, Duration)>) -> Result<Demand<'a>, Problem> {
+    match once {
+        Some((id, keep)) => demand.once(id, keep).map_err(input),
+        None => Ok(demand),
+    }
+}
+
 impl Api {
     /// Judges charges and charges them. Nothing here waits on a store that needs no I/O.
     pub(super) async fn limit_call(&self, call: &LimitCall<'_>) -> Result<Decided, Problem> {
         if !self.waits() {
-            return self.limit_now(call);
+            let mut decided = Decided::default();
+            return self.limit_now(call, &mut decided).map(|()| decided);
         }
-        let prepared = Prepared::new(&call.raw)?;
-        let demand = prepared.demand(self, &call.once)?;
+        let (once, prepared) = (call.once.said()?, Prepared::new(&call.raw)?);
+        let demand = under(prepared.whole(self), once)?;
         let decision = demand.check().await.map_err(input)?;
         prepared.note(self, &decision);
         Ok(Decided::new(decision, &demand))
     }
 
-    /// The same on a store that needs no I/O.
-    pub(super) fn limit_now(&self, call: &LimitCall<'_>) -> Result<Decided, Problem> {
-        let prepared = Prepared::new(&call.raw)?;
-        let demand = prepared.demand(self, &call.once)?;
-        let mut decision = Decision::default();
-        demand.now().check_into(&mut decision).map_err(input)?;
-        prepared.note(self, &decision);
-        Ok(Decided::new(decision, &demand))
+    /// The same on a store that needs no I/O, in the caller's place, because a decision is large.
+    pub(super) fn limit_now(&self, call: &LimitCall<'_>, decided: &mut Decided) -> Result<(), Problem> {
+        let (once, prepared) = (call.once.said()?, Prepared::new(&call.raw)?);
+        let mut demand = prepared.whole(self);
+        if once.is_some() {
+            demand = under(demand, once)?;
+        }
+        demand.now().check_into(&mut decided.decision).map_err(input)?;
+        prepared.note(self, &decided.decision);
+        decided.number(&demand);
+        Ok(())
     }
 
     pub(super) async fn peek_charges(&self, raw: &RawCharges<'_>) -> Result<Decided, Problem> {

@@ -177,7 +177,8 @@ impl<'a> Answer<'a> {
             let mut cases = begun.cases(charges, |index| tag_of_charge(&charges[index]))?;
             judge(&mut cases, self.now, peek, &mut decision);
         }
-        begun.agreed(decision, charges)
+        begun.agreed(&mut decision, charges)?;
+        Ok(decision)
     }
 
     /// The decision that was recorded, on `charges` whose records have these tags.
@@ -191,7 +192,8 @@ impl<'a> Answer<'a> {
         let at = if begun.reader.0.is_empty() { self.now } else { penal::judged_at(&mut begun.reader)? };
         let mut decision = Decision::default();
         judge(&mut cases, at, false, &mut decision);
-        begun.agreed(decision, charges)
+        begun.agreed(&mut decision, charges)?;
+        Ok(decision)
     }
 
     /// Begins to read the answer to a check.
@@ -280,17 +282,13 @@ impl<'a> Begun<'a> {
         Ok(cases)
     }
 
-    /// The decision on `charges`, if the script has decided the same.
-    pub(super) fn agreed(
-        &self,
-        mut decision: Decision,
-        charges: &[Charge<'_>],
-    ) -> Result<Decision, StoreError> {
+    /// Completes the decision on `charges`, if the script has decided the same.
+    pub(super) fn agreed(&self, decision: &mut Decision, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         if decision.is_allowed() != self.is_allowed {
             return Err(disagreement());
         }
         decision.set_counters(charges.iter().map(|charge| charge.key().digest()));
-        Ok(decision)
+        Ok(())
     }
 
     /// The terms and the state the script found for `charge`.

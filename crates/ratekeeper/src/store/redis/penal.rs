@@ -85,7 +85,11 @@ pub(super) fn decide(answer: Answer<'_>, check: &Check<'_>) -> Result<Decision, 
         agree &= came == code_of(case, strike.as_ref());
         strike.iter().for_each(|strike| decision.struck(case, strike));
     }
-    if agree { begun.agreed(decision, charges) } else { Err(disagreement()) }
+    if !agree {
+        return Err(disagreement());
+    }
+    begun.agreed(&mut decision, charges)?;
+    Ok(decision)
 }
 
 /// A penalty on the states that the script found.
