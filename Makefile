@@ -32,8 +32,9 @@ test: lint deps servers test-rust test-python test-interleavings test-of-tests #
 test-long: features api-check package bench-instructions test-of-store-tests ## What changes seldom break, after `make test` (budget: 35 minutes)
 	@echo "The long part passed."
 
-lint: ## Formatting, clippy and rustdoc, warnings as errors (budget: 3 minutes)
+lint: ## Formatting, clippy, rustdoc and luacheck, warnings as errors (budget: 3 minutes; root on Debian, or luacheck on PATH)
 	$(CARGO) fmt --all --check
+	$(PYTHON) scripts/lint_lua.py
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --lib --bins --examples --no-deps --all-features --locked --quiet
 

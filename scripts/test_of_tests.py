@@ -19,6 +19,8 @@ import sys
 import time
 import tomllib
 
+import script_parts
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EDITS = ROOT / "scripts" / "wrong_edits.toml"
 # The copy that is edited. Always at the same place, and built into the folder of all tests:
@@ -189,14 +191,23 @@ def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False, **more: 
     return Verdict("noticed", failed_test(test.output), tail(test.output))
 
 
+def try_script_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
+    """Joins the parts of the script with one of them edited, and runs the tests on it."""
+    pieces = [
+        part.text.replace(edit.find, edit.replace) if part.file == pathlib.Path(edit.file) else part.text
+        for part in script_parts.parts(workspace)
+    ]
+    wrong = workspace / "wrong.lua"
+    wrong.write_text("".join(pieces))
+    return try_suite(edit.tests, workspace, edit.hangs, **{SCRIPT: str(wrong)})
+
+
 def try_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
     """Applies an edit, runs its tests and takes it back."""
+    if edit.tests == "script":
+        return try_script_edit(edit, workspace)
     path = workspace / edit.file
     original = path.read_text()
-    if edit.tests == "script":
-        wrong = workspace / "wrong.lua"
-        wrong.write_text(original.replace(edit.find, edit.replace))
-        return try_suite(edit.tests, workspace, edit.hangs, **{SCRIPT: str(wrong)})
     path.write_text(original.replace(edit.find, edit.replace))
     try:
         return try_suite(edit.tests, workspace, edit.hangs)

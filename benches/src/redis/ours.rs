@@ -86,7 +86,7 @@ impl Peer for Ours {
 }
 
 /// How many checks are in a batch, from the head of its first argument: the instant, then the
-/// number of items. See the head of `decide.lua`.
+/// number of items. See `script/contract.lua`.
 #[must_use]
 pub fn checks_in(batch: &[u8]) -> Option<usize> {
     let items = batch.get(8..10)?;

@@ -1,6 +1,6 @@
 //! Counters in Redis or Valkey: limits that hold across machines.
 //!
-//! One script, `decide.lua`, does everything that must be atomic; this module
+//! One script (`redis/script`) does everything that must be atomic; this module
 //! gathers checks into batches for it, and sees to it that a server in trouble
 //! costs its callers next to nothing.
 //!
@@ -31,6 +31,7 @@ mod overrides;
 mod penal;
 mod record;
 mod rehearsal;
+mod script;
 mod silence;
 
 use std::fmt;
@@ -53,12 +54,12 @@ use self::link::{Link, Script};
 use self::record::Record;
 #[doc(hidden)]
 pub use self::rehearsal::Rehearsal;
+pub use self::script::SCRIPT;
+use self::script::TEST_TTL_MILLIS;
 use crate::control::{Control, ControlCell};
 use crate::store::meetings::Meetings;
 use crate::store::{Health, Overrides, Store, StoreError, StoreFuture, StoreUrl};
 
-/// The script, for those who want to read what runs on their server.
-pub const SCRIPT: &str = include_str!("redis/decide.lua");
 /// How long a call may take unless told otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
 /// How many checks may wait for one connection unless told otherwise.
@@ -67,8 +68,6 @@ pub const QUEUE_MAX_DEFAULT: usize = 10_000;
 pub const QUEUE_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// The most connections one store may have.
 pub const CONNECTIONS_MAX: usize = 64;
-/// As `TEST_TTL` in the script.
-const TEST_TTL_MILLIS: u64 = 60_000;
 /// The longest prefix of keys, in bytes.
 pub const PREFIX_BYTES_MAX: usize = 128;
 

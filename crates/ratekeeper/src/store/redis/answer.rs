@@ -17,12 +17,8 @@ use std::time::Duration;
 use super::encode::{Asked, tag_of};
 use super::penal;
 use super::record::Record;
+use super::script::{FIXED_BYTES, TTL_BYTES};
 use crate::store::{StoreError, StoreErrorKind};
-
-/// Bytes of the part of a counter that seldom changes, and of the time to live
-/// between those and the parts that do.
-const FIXED_BYTES: usize = 16;
-const TTL_BYTES: usize = 8;
 
 const ALLOWED: u8 = 1;
 const DENIED: u8 = 2;

@@ -1,6 +1,6 @@
 //! From a check to an item of a batch, and from items to a call of the script.
 //!
-//! The bytes are what `decide.lua` says at its head. An item is made by whoever
+//! The bytes are what `script/contract.lua` says. An item is made by whoever
 //! asks, before the batch it travels in is known, so it names its keys by its
 //! own numbers; putting a batch together gives them the batch's.
 
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::layout::{CLASSES, Class, Layout};
 use super::penal;
+use super::script::{CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, PLAN_BYTES, TERMS_BYTES};
 
 /// An item of a batch.
 #[derive(Debug, Default)]
@@ -74,6 +75,8 @@ const ON_CALENDAR: u8 = 16;
 const KIT: u8 = 7;
 /// The kind of items that have penalties.
 const PENAL: u8 = 5;
+/// Bytes of a group of one charge; those of several share a head.
+const GROUP_BYTES_MAX: usize = GROUP_BYTES + HEAD_BYTES + FIXED_BYTES + TERMS_BYTES;
 
 /// The algorithm and the quota within its rule, in one word.
 pub(super) fn tag_of(key: Key<'_>, algorithm: Algorithm) -> u32 {
@@ -94,7 +97,7 @@ impl Item {
     fn with_charges(layout: &Layout, check: &Check<'_>, kind: u8) -> Self {
         let mut item = Self::sized(check.charges().len());
         item.body.extend_from_slice(&[kind, 0, 0]);
-        item.plan.extend_from_slice(&[check.charges().len() as u8, 0, 4, 0]);
+        item.plan.extend_from_slice(&[check.charges().len() as u8, 0, PLAN_BYTES as u8, 0]);
         if check.penalties().is_empty() {
             item.charges(layout, check.charges());
         } else {
@@ -171,7 +174,7 @@ impl Item {
     fn sized(charges: usize) -> Self {
         Self {
             names: Vec::with_capacity(32 * charges),
-            plan: Vec::with_capacity(4 + (CHARGE_BYTES + 52) * charges),
+            plan: Vec::with_capacity(PLAN_BYTES + (CHARGE_BYTES + GROUP_BYTES_MAX) * charges),
             body: Vec::with_capacity(8 + 8 * charges),
             asked: Asked { charges, penalties: 0 },
             ..Self::default()
@@ -188,7 +191,7 @@ impl Item {
             })
             .collect();
         // Penalties stand where the groups would.
-        if self.plan.len() == 4 {
+        if self.plan.len() == PLAN_BYTES {
             self.groups(charges, &keys);
         }
         let mut index = 0;
@@ -372,11 +375,6 @@ fn is_plain(charge: &Charge<'_>) -> bool {
         && charge.enforced() == Enforcement::Enforce
         && charge.switched() == Emergency::Off
 }
-
-/// The format of values that the script writes.
-const FORMAT: u8 = 1;
-/// Bytes of a charge: `CHARGE_BYTES` in the script.
-const CHARGE_BYTES: usize = 55;
 
 /// A charge in the words of the script.
 fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) {

@@ -12,10 +12,8 @@ use std::time::Duration;
 use super::answer::{Answer, Reader, garbled};
 use super::encode::{Change, Target, tag_of};
 use super::layout::{Class, Layout};
+use super::script::FORMAT;
 use crate::store::StoreError;
-
-/// Bytes of a record before the answer: see `ID` in `decide.lua`.
-const FORMAT: u8 = 1;
 
 /// The record of an id.
 #[derive(Debug)]

@@ -1,0 +1,4 @@
+-- For `make lint`, which checks the script as the server gets it: scripts/lint_lua.py.
+std = "lua51"
+read_globals = { "redis", "struct", "KEYS", "ARGV" }
+max_line_length = 120

@@ -1,0 +1,172 @@
+//! The script, put together from its parts, and the layouts it shares with the library.
+
+/// The script, for those who want to read what runs on their server.
+///
+/// Most checks go the short way, at the end. Everything else is in a function, so that its parts cost
+/// the short way nothing: the server runs the whole text with each call.
+pub const SCRIPT: &str = concat!(
+    include_str!("script/contract.lua"),
+    "\nlocal function general()\n",
+    include_str!("script/layout.lua"),
+    include_str!("script/batch.lua"),
+    include_str!("script/writing.lua"),
+    include_str!("script/numbers.lua"),
+    include_str!("script/bucket.lua"),
+    include_str!("script/fixed.lua"),
+    include_str!("script/sliding.lua"),
+    include_str!("script/step.lua"),
+    include_str!("script/overrides.lua"),
+    include_str!("script/kit.lua"),
+    include_str!("script/ordinary.lua"),
+    "\n-- What is left: clocks that step, quotas that change, logs and leases, ids, refunds. Made only\n",
+    "-- when it is needed, because making functions takes time.\n",
+    "local function prepare_careful()\n",
+    include_str!("script/calendar.lua"),
+    include_str!("script/charges.lua"),
+    include_str!("script/list.lua"),
+    include_str!("script/log.lua"),
+    include_str!("script/leases.lua"),
+    include_str!("script/lists_written.lua"),
+    include_str!("script/record.lua"),
+    include_str!("script/admit.lua"),
+    include_str!("script/debts.lua"),
+    include_str!("script/penalties.lua"),
+    include_str!("script/judge.lua"),
+    include_str!("script/ids.lua"),
+    include_str!("script/adjust.lua"),
+    "end\n\n",
+    include_str!("script/frame.lua"),
+    "end\n\n",
+    include_str!("script/layout.lua"),
+    include_str!("script/short.lua"),
+);
+
+// The layouts of `script/layout.lua` and `script/batch.lua`, whose tests are below.
+
+/// The format of values that the script writes.
+pub(super) const FORMAT: u8 = 1;
+/// Bytes of a plan before its groups.
+pub(super) const PLAN_BYTES: usize = 4;
+/// Bytes of a group before its values' beginning.
+pub(super) const GROUP_BYTES: usize = 3;
+/// Bytes of a counter's terms in a group.
+pub(super) const TERMS_BYTES: usize = 28;
+/// Bytes of a charge.
+pub(super) const CHARGE_BYTES: usize = 55;
+/// Bytes of a value before its counters.
+pub(super) const HEAD_BYTES: usize = 4;
+/// Bytes of the part of a counter that seldom changes.
+pub(super) const FIXED_BYTES: usize = 16;
+/// Bytes of the time to live, between the parts that seldom change and those that do.
+pub(super) const TTL_BYTES: usize = 8;
+/// Bytes of the part of a counter that changes with every charge.
+#[cfg(test)]
+const MOVING_BYTES: usize = 12;
+/// Keys live at least so many milliseconds if the caller brings the time.
+pub(super) const TEST_TTL_MILLIS: u64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use ratekeeper_core::{Algorithm, ENTRIES_MAX, LIMIT_MAX, WINDOW_MILLIS_MAX};
+
+    use super::*;
+
+    /// The names that lines `local A, B = 1, 'x'` at the left margin of a part define.
+    fn defined(part: &str) -> HashMap<&str, &str> {
+        let assignments = part.lines().filter_map(|line| line.strip_prefix("local ")?.split_once(" = "));
+        let pairs = assignments.flat_map(|(names, values)| {
+            let values = values.split("--").next().unwrap_or_default();
+            names.split(',').zip(values.split(',')).map(|(name, value)| (name.trim(), value.trim()))
+        });
+        pairs.filter(|(name, _)| !name.bytes().any(|byte| byte.is_ascii_lowercase())).collect()
+    }
+
+    fn layout() -> HashMap<&'static str, &'static str> {
+        let parts = [
+            include_str!("script/layout.lua"),
+            include_str!("script/batch.lua"),
+            include_str!("script/list.lua"),
+            include_str!("script/short.lua"),
+        ];
+        parts.into_iter().flat_map(defined).collect()
+    }
+
+    /// How many bytes a format of Lua's `struct` has.
+    fn bytes_of(format: &str) -> usize {
+        let mut bytes = 0;
+        let mut letters = format.trim_matches('\'').trim_start_matches('<').chars().peekable();
+        while let Some(letter) = letters.next() {
+            let digit = letters.next_if(char::is_ascii_digit).and_then(|digit| digit.to_digit(10));
+            bytes += match (letter, digit) {
+                ('B', None) => 1,
+                ('h', None) => 2,
+                ('d', None) => 8,
+                ('I' | 'c', Some(size)) => size as usize,
+                other => panic!("{other:?} in {format}"),
+            };
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_script_and_the_library_have_the_same_layouts() {
+        let layout = layout();
+        let number = |name: &str| layout[name].parse::<u64>().unwrap();
+        let expected: [(&str, u64); 15] = [
+            ("FORMAT", FORMAT.into()),
+            ("PLAN_BYTES", PLAN_BYTES as u64),
+            ("GROUP_BYTES", GROUP_BYTES as u64),
+            ("TERMS_BYTES", TERMS_BYTES as u64),
+            ("CHARGE_BYTES", CHARGE_BYTES as u64),
+            ("HEAD_BYTES", HEAD_BYTES as u64),
+            ("FIXED_BYTES", FIXED_BYTES as u64),
+            ("TTL_BYTES", TTL_BYTES as u64),
+            ("MOVING_BYTES", MOVING_BYTES as u64),
+            ("TEST_TTL", TEST_TTL_MILLIS),
+            ("LIMIT_MAX", LIMIT_MAX.into()),
+            ("ENTRIES_MAX", ENTRIES_MAX.into()),
+            ("WINDOW_MAX", WINDOW_MILLIS_MAX * 1_000),
+            ("U32_MAX", u32::MAX.into()),
+            ("KIT", 7),
+        ];
+        for (name, value) in expected {
+            assert_eq!(number(name), value, "{name}");
+        }
+        let algorithms = ["FIXED", "SLIDING", "LOG", "TOKEN", "LEAKY", "LEASES"].map(number);
+        assert_eq!(algorithms, Algorithm::ALL.map(|algorithm| algorithm as u64));
+    }
+
+    #[test]
+    fn formats_have_the_bytes_that_are_said_of_them() {
+        let layout = layout();
+        let formats = [
+            ("PLAN", "PLAN_BYTES"),
+            ("TERMS", "TERMS_BYTES"),
+            ("CHARGE", "CHARGE_BYTES"),
+            ("HEAD", "HEAD_BYTES"),
+            ("FIXED_PART", "FIXED_BYTES"),
+            ("TTL", "TTL_BYTES"),
+            ("MOVING_PART", "MOVING_BYTES"),
+            ("PENALTY", "PENALTY_BYTES"),
+            ("ID", "ID_BYTES"),
+            ("LIST", "LIST_BYTES"),
+            ("ENTRY", "ENTRY_BYTES"),
+        ];
+        for (format, bytes) in formats {
+            assert_eq!(bytes_of(layout[format]), layout[bytes].parse::<usize>().unwrap(), "{format}");
+        }
+    }
+
+    /// The short way has three lengths as texts.
+    #[test]
+    fn the_short_way_knows_the_layout() {
+        let layout = layout();
+        let moving_at = |count| HEAD_BYTES + FIXED_BYTES * count + TTL_BYTES;
+        assert_eq!(layout["ONE_AT"], format!("'{}'", moving_at(1)));
+        assert_eq!(layout["FOUR_AT"], format!("'{}'", moving_at(4)));
+        let value = moving_at(1) + MOVING_BYTES;
+        assert_eq!(layout["ONE_FOUND"], format!("'\\2\\{value}\\0'"));
+    }
+}

@@ -1,0 +1,64 @@
+-- Ratekeeper: a batch of rate-limit decisions in one atomic step.
+--
+-- The six algorithms of `ratekeeper-core`, once more; tests compare the two over
+-- random histories on real servers. Runs on Redis 6.2 and later and on Valkey.
+--
+-- KEYS      strings (packed counters, ids), then counters of Application Kit, then
+--           lists (logs, leases), then override hashes; how many of each is in the
+--           header. Every key the script touches is here, each once, so a key's
+--           number is its name within the batch. All of them are in one slot.
+-- ARGV[1]   the batch, little-endian: a header
+--             d  now in microseconds, -1 to ask the server
+--             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
+--           then the plans, of which checks that ask for the same share one: B charges, B
+--           groups, I2 bytes until the charges begin, the groups, the charges. There are groups
+--           if a check can go the short way, one for each value: B counters, B kind (1 token
+--           buckets, 2 a fixed window), B how many are overridable, how such a value begins, and
+--           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
+--           I4 limit, d window, I4 cost, d 0, I4 0). In the place of groups a plan may have penalties: B how
+--           many, and for each B flags (1 shadow, 2 denials are strikes, 4 grows with offences), B the
+--           first of the rule's charges, B how many those are, B sentences, I4 tags of the gate, the
+--           strikes and the offences, I4 limit and d window of the strikes, of the offences I4 limit,
+--           d window, d and I4 what one adds to the debt, d and I4 the debt there is room for, and d the
+--           length of each sentence. Then the items, each of which begins with a byte that says what
+--           it is:
+--             0  check    I2 plan, the keys
+--             1  peek     the same; writes nothing
+--             2  once     I2 plan, the keys, B peek, I2 id key, I2 argument with what to
+--                         keep, d keep and d hold in microseconds (hold -1: none), c8 digest
+--             3  adjust   I2 charges, I2 id key (0: none), c8 digest, and for each charge
+--                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the charge
+--             4  reset    I2 algorithm, I2 key, I4 tag
+--             5  penal    I2 plan with penalties, B what it is (0 check, 1 peek, 2 once), the keys, I2
+--                         for each penalty the key of its counters, and what a `once` has
+--           The keys of a check: for each charge that does not share the value of the one
+--           before it I2 its counter, and for each that is overridable I2 the project's and
+--           I2 the organisation's override (0: none).
+--           A charge is B algorithm, B flags, B place in its key's value, B records that
+--           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
+--           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
+--           queue, B calendar unit, h minutes east of UTC. Flags: 1 shadow, 2 overridable,
+--           4 lifted, 8 blocked, 16 on the calendar.
+-- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
+-- Reply     one string: d now, and an answer for each item that begins with its status
+--             1 allowed, 2 denied: for each charge what was found, so that the caller
+--               can work out the rest: 7 or 8 (d limit, d window or -1): an override of
+--               the project or organisation applies; then 0: nothing, 1: see the charge
+--               before, 2 (I2 length): the value, 3: a log or leases boiled down to what
+--               decides, 4 (d count, d milliseconds left): a counter of Application Kit. Of a
+--               `penal` then d the instant it was judged at, B whether strikes are counted (0: the
+--               server does not write), and for each penalty what was found (0, 2, or 1: the value
+--               before) and B what came of it: 0 nothing, 1 its gate denies, 2 a strike, 3 the
+--               strike that shut the gate, 4 one that would have if it were not shut already
+--             3 repeated (I4 length): the whole record of the id    4 id of another check
+--             5 unreadable (I2 key)
+--             7 not written (B length): the server's reason
+--             10 done  11 settled before  12 lapsed  13 unknown
+--             14 there was a counter  15 there was none
+--
+-- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where
+-- a product would be larger, it is divided digit by digit. Rounding is against the caller.
+--
+-- States are judged by the instants in them. The time to live is only garbage collection:
+-- it is kept in the value too, and renewed when the state would outlive it, because
+-- renewing it with every hit would cost as much as all the rest.
