@@ -121,8 +121,8 @@ pub(crate) trait Counter {
         Attempt { wait, proceed_after, status: self.status(quota, now), receipt }
     }
 
-    /// Gives back.
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt);
+    /// Gives back; says whether anything of the charge was still counted.
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool;
 
     /// From when on it says no more than a vacant one.
     fn expires_at(&self) -> u64;
@@ -158,8 +158,8 @@ impl<C: Counter> Counter for Box<C> {
         (**self).status(quota, now)
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        (**self).refund(quota, now, cost, receipt);
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        (**self).refund(quota, now, cost, receipt)
     }
 
     fn expires_at(&self) -> u64 {
@@ -280,9 +280,11 @@ impl State {
     }
 
     /// Gives `cost` units of the charge behind `receipt` back, never more than
-    /// are still taken. In another window it does nothing.
-    pub fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        each!(self, state => state.refund(quota, now, cost, receipt));
+    /// are still taken. In another window it does nothing. Says whether anything of the charge was still
+    /// counted.
+    pub fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        // Nothing is no reason to round a debt to the rate of another quota.
+        cost > 0 && each!(self, state => state.refund(quota, now, cost, receipt))
     }
 
     /// From this instant on the state says no more than a vacant one.

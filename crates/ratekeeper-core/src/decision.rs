@@ -1,6 +1,7 @@
 //! The answer: allowed or denied, with the state of every quota it touched.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -39,7 +40,7 @@ pub enum Origin {
 }
 
 /// What one quota said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub(crate) name: Name,
     pub(crate) quota: Quota,
@@ -55,9 +56,68 @@ pub struct Verdict {
     pub(crate) charged: bool,
     pub(crate) index: u16,
     pub(crate) counter: CounterNumber,
+    pub(crate) given_back: GivenBack,
+    /// The number of the receipt, if it left the process; else 0.
+    pub(crate) nonce: CounterNumber,
 }
 
-/// A store's own number for a counter. Verdicts of different stores are equal if they say the same.
+/// How long a receipt that left the process is good for.
+pub const RECEIPT_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// A charge to give back units of.
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBack<'c, 'd> {
+    /// The charge.
+    pub charge: &'c Charge<'c>,
+    /// What was said of it when it was charged.
+    pub verdict: &'d Verdict,
+    /// Proof of it.
+    pub receipt: Receipt,
+    /// Units to give back, at least one.
+    pub units: u32,
+    /// What the store has to remember, if the receipt left the process.
+    pub note: Option<ReceiptNote>,
+}
+
+/// What a store remembers of a receipt that left the process: it may come back any number of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiptNote {
+    /// The number of the receipt, which no other receipt of the counter has.
+    pub nonce: u64,
+    /// Units of the charge. All that is ever given back together is at most that.
+    pub cost: u32,
+    /// From this instant on, in microseconds, nothing is given back.
+    pub until: u64,
+}
+
+/// Units of a charge that were given back so far. A charge that was given back is still the same charge.
+#[derive(Debug, Default)]
+pub(crate) struct GivenBack(AtomicU32);
+
+impl GivenBack {
+    /// Takes up to `units` of what is left of `cost`.
+    fn take(&self, cost: u32, units: u32) -> u32 {
+        let more = |given: u32| Some(given.saturating_add(units).min(cost));
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).unwrap_or(cost);
+        units.min(cost.saturating_sub(before))
+    }
+}
+
+impl Clone for GivenBack {
+    fn clone(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl PartialEq for GivenBack {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for GivenBack {}
+
+/// A number for a counter or a receipt. Verdicts of different stores are equal if they say the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterNumber(pub(crate) u64);
 
@@ -136,6 +196,18 @@ impl Verdict {
     #[inline]
     pub fn receipt(&self) -> Option<Receipt> {
         self.charged.then_some(Receipt { at: self.receipt_at, detail: self.receipt_detail })
+    }
+
+    /// The instant, in microseconds, from which on the charge no longer counts.
+    #[must_use]
+    pub fn counted_until(&self) -> u64 {
+        let windows = match self.quota.algorithm() {
+            Algorithm::SlidingWindow => 2,
+            Algorithm::SlidingLog => 1,
+            // The receipt names the end itself.
+            _ => 0,
+        };
+        self.receipt_at.saturating_add(windows * self.quota.window_micros()).saturating_add(1)
     }
 
     /// Whether this quota had room.
@@ -230,7 +302,7 @@ impl Decision {
         }
         self.retry_after = self.retry_after.max(other.retry_after);
         self.proceed_after = self.proceed_after.max(other.proceed_after);
-        self.verdicts.extend_from_slice(&other.verdicts);
+        self.verdicts.extend(other.verdicts.iter().cloned());
         self.tipped.extend_from_slice(&other.tipped);
         self
     }
@@ -264,6 +336,14 @@ impl Decision {
         }
     }
 
+    /// Numbers the receipts of a decision that leaves the process, so that the store can tell whether they were
+    /// given back before. 0 is no number.
+    pub fn set_nonce(&mut self, nonce: u64) {
+        for verdict in &mut self.verdicts {
+            verdict.nonce = CounterNumber(nonce);
+        }
+    }
+
     /// Gives verdicts other numbers for their counters; a verdict without one is about none.
     pub fn renumber(&mut self, mut number: impl FnMut(&Verdict) -> Option<u64>) {
         for verdict in &mut self.verdicts {
@@ -274,13 +354,17 @@ impl Decision {
         }
     }
 
-    /// What of this decision can be given back to `check`: each charge with the verdict on its own counter
-    /// under the same algorithm. `counter_of` is the store's number for the counter of a charge.
-    pub fn charged_in<'d, 'c>(
+    /// What of this decision is given back to `check` if up to `units` of each charge are: each charge with
+    /// the verdict on its own counter under the same algorithm, and how many units. The decision keeps
+    /// count, so that however often it is given back, it is never more than was charged. `counter_of` is the
+    /// store's number for the counter of a charge.
+    pub fn given_back_to<'d, 'c>(
         &'d self,
         check: &Check<'c>,
+        units: u32,
         counter_of: impl Fn(&Charge<'c>) -> u64,
-    ) -> impl Iterator<Item = (&'c Charge<'c>, &'d Verdict, Receipt)> {
+    ) -> impl Iterator<Item = GiveBack<'c, 'd>> {
+        let oldest = self.at.after(RECEIPT_MAX).as_micros();
         let charged = self.verdicts.iter().filter(|_| self.is_allowed());
         let charges = check.charges();
         charged.filter_map(move |verdict| {
@@ -289,7 +373,12 @@ impl Decision {
                 charge.quota.algorithm() == verdict.quota.algorithm()
                     && counter_of(charge) == verdict.counter.0
             };
-            Some((charges.iter().find(same)?, verdict, receipt))
+            let charge = charges.iter().find(same)?;
+            let units = verdict.given_back.take(verdict.cost, units);
+            let until = verdict.counted_until().min(oldest);
+            let note = ReceiptNote { nonce: verdict.nonce.0, cost: verdict.cost, until };
+            let note = (note.nonce != 0).then_some(note);
+            (units > 0).then_some(GiveBack { charge, verdict, receipt, units, note })
         })
     }
 

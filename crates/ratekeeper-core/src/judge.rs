@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Attempt, Bucket, Counter, State, Status, TokenBucket, each, instant_of};
 use crate::check::{Charge, Emergency, Level};
-use crate::decision::{CounterNumber, Decision, Origin, Outcome, Verdict};
+use crate::decision::{CounterNumber, Decision, GivenBack, Origin, Outcome, Verdict};
 use crate::quota::{Algorithm, Quota};
 use crate::time::{Timestamp, Wait};
 
@@ -317,5 +317,7 @@ fn verdict_of(charge: &Charge<'_>, quota: &Quota, level: Level, attempt: &Attemp
         charged: attempt.receipt.is_some(),
         index: charge.index,
         counter: CounterNumber::default(),
+        given_back: GivenBack::default(),
+        nonce: CounterNumber::default(),
     }
 }

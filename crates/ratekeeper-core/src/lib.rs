@@ -56,7 +56,7 @@ mod wire;
 pub use algorithm::{Receipt, State, Status};
 pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
 pub use check::{CHARGES_MAX, COST_BEYOND, Charge, Charges, Check, Emergency, Enforcement, Level};
-pub use decision::{Decision, Labels, Origin, Outcome, Verdict};
+pub use decision::{Decision, GiveBack, Labels, Origin, Outcome, RECEIPT_MAX, ReceiptNote, Verdict};
 pub use error::{Field, InvalidInput, SHOWN_CHARS_MAX, printable};
 pub use judge::{AsCase, Case, judge, judge_one};
 pub use key::{Key, SUBJECT_BYTES_MAX};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::State;
 use crate::check::{Charge, Check};
-use crate::decision::Decision;
+use crate::decision::{Decision, GiveBack};
 use crate::error::InvalidInput;
 use crate::judge::Case;
 use crate::key::Key;
@@ -28,6 +28,8 @@ pub struct Model {
     counters: HashMap<Counter, State>,
     overrides: HashMap<OverrideId, Override>,
     ledger: Ledger<Counter>,
+    /// Units that were given back under the numbers of receipts.
+    given_back: HashMap<(Counter, u64), u32>,
 }
 
 fn counter(charge: &Charge<'_>, algorithm: Algorithm) -> Counter {
@@ -133,14 +135,32 @@ impl Model {
         }
     }
 
-    /// Gives up to `units` of each charge of an admitted check back.
-    pub fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32, now: Timestamp) {
-        for (charge, verdict, receipt) in decision.charged_in(check, |charge| charge.key().digest()) {
-            if let Some(state) = self.counters.get_mut(&counter(charge, verdict.quota().algorithm())) {
-                let now = state.instant(now.as_micros());
-                state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
+    /// Gives up to `units` of each charge of an admitted check back; says how many in all.
+    pub fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32, now: Timestamp) -> u64 {
+        let charges = decision.given_back_to(check, units, |charge| charge.key().digest());
+        charges.map(|back| u64::from(self.give_back(&back, now.as_micros()))).sum()
+    }
+
+    fn give_back(&mut self, back: &GiveBack<'_, '_>, now: u64) -> u32 {
+        let quota = back.verdict.quota();
+        let counter = counter(back.charge, quota.algorithm());
+        let Some(state) = self.counters.get_mut(&counter) else { return 0 };
+        let units = match back.note {
+            Some(note) if note.until <= now => 0,
+            Some(note) => {
+                let given = self.given_back.get(&(counter.clone(), note.nonce)).copied().unwrap_or(0);
+                back.units.min(note.cost.saturating_sub(given))
             }
+            None => back.units,
+        };
+        let now = state.instant(now);
+        if units == 0 || !state.refund(quota, now, units, back.receipt) {
+            return 0;
         }
+        if let Some(note) = back.note {
+            *self.given_back.entry((counter, note.nonce)).or_default() += units;
+        }
+        units
     }
 
     /// Forgets a counter, and the shared one that the key may stand for.

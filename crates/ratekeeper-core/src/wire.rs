@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::algorithm::Receipt;
 use crate::check::{Enforcement, Level};
-use crate::decision::{CounterNumber, Decision, Origin, Outcome, Verdict};
+use crate::decision::{CounterNumber, Decision, GivenBack, Origin, Outcome, Verdict};
 use crate::name::Name;
 use crate::quota::Quota;
 use crate::time::{Timestamp, Wait};
@@ -35,6 +35,9 @@ pub struct VerdictParts {
     pub index: u16,
     /// The store's number for the counter.
     pub counter: u64,
+    /// The number of a receipt that left the process: the store then remembers how much was given back. 0
+    /// for none: then the decision itself keeps count.
+    pub nonce: u64,
 }
 
 impl VerdictParts {
@@ -53,6 +56,7 @@ impl VerdictParts {
             receipt: None,
             index: 0,
             counter: 0,
+            nonce: 0,
         }
     }
 }
@@ -74,6 +78,8 @@ impl From<VerdictParts> for Verdict {
             charged: parts.receipt.is_some(),
             index: parts.index,
             counter: CounterNumber(parts.counter),
+            given_back: GivenBack::default(),
+            nonce: CounterNumber(parts.nonce),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The answer to a check.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use ratekeeper::{Demand, Enforcement, Labels, Origin};
@@ -41,8 +43,8 @@ impl About {
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// In a box, because it is large and handed on often.
-    pub(crate) inner: Box<ratekeeper::Decision>,
+    /// Shared with refunds under way, because it keeps count of what was given back.
+    pub(crate) inner: Arc<ratekeeper::Decision>,
     pub(crate) about: About,
 }
 
@@ -53,8 +55,8 @@ impl Decision {
     }
 
     /// What a refund takes: the decision, and whether an outage is an error.
-    pub(crate) fn kept(&self) -> (Box<ratekeeper::Decision>, bool) {
-        (self.inner.clone(), self.about.raises())
+    pub(crate) fn kept(&self) -> (Arc<ratekeeper::Decision>, bool) {
+        (Arc::clone(&self.inner), self.about.raises())
     }
 
     /// Adds what it says of each policy.
@@ -121,14 +123,14 @@ impl Decision {
     /// Every quota that was asked, in the order of the rules.
     #[getter]
     fn verdicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, self.verdict(*verdict)));
+        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, self.verdict(verdict.clone())));
         PyTuple::new(py, verdicts.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// The one that matters most: the longest wait of those that denied, else the fullest.
     #[getter]
     fn strictest(&self) -> Option<Verdict> {
-        self.inner.strictest().map(|verdict| self.verdict(*verdict))
+        self.inner.strictest().map(|verdict| self.verdict(verdict.clone()))
     }
 
     /// Whether it holds places (concurrency) that are to be released when the request is over.

@@ -165,11 +165,12 @@ macro_rules! verbs {
                 $crate::verbs::settle(self.engine(py)?, id, None)
             }
 
-            /// Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
-            /// an outage is no error: what cannot be given back comes back with time.
+            /// Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too; says how many
+            /// units. Together, never more than was charged. To limiters an outage is no error: what cannot be given back
+            /// comes back with time.
             fn refund / arefund (decision, units = None)
             (self, py, decision: &Bound<'_, $crate::decision::Decision>,
-                #[pyo3(from_py_with = $crate::arguments::whole_or_none)] units: Option<i64>) -> () {
+                #[pyo3(from_py_with = $crate::arguments::whole_or_none)] units: Option<i64>) -> u64 {
                 let units = $crate::arguments::units_or_all(units)?;
                 $crate::verbs::refund(self.charged(py, decision.get())?, decision.get().kept(), units)
             }

@@ -47,17 +47,17 @@ impl Asking {
         self.about.as_ref().is_some_and(About::raises)
     }
 
-    fn with(self, inner: Box<ratekeeper::Decision>) -> Decision {
+    fn with(self, inner: Arc<ratekeeper::Decision>) -> Decision {
         Decision { inner, about: self.about.unwrap_or(About::Demand(self.demand)) }
     }
 
     pub(crate) async fn check(self) -> Result<Decision, Failure> {
-        let inner = Box::new(answer!(self.check()));
+        let inner = Arc::new(answer!(self.check()));
         Ok(self.with(inner))
     }
 
     pub(crate) async fn peek(self) -> Result<Decision, Failure> {
-        let inner = Box::new(answer!(self.peek()));
+        let inner = Arc::new(answer!(self.peek()));
         Ok(self.with(inner))
     }
 
@@ -67,12 +67,12 @@ impl Asking {
     }
 
     pub(crate) async fn until_allowed(self, patience: Duration) -> Result<Decision, Failure> {
-        let inner = Box::new(answer!(self.until_allowed(patience)));
+        let inner = Arc::new(answer!(self.until_allowed(patience)));
         Ok(self.with(inner))
     }
 
     pub(crate) async fn reserve(self, id: String, hold: Duration) -> Result<Decision, Failure> {
-        let inner = Box::new(answer!(self.reserve(&id, hold)));
+        let inner = Arc::new(answer!(self.reserve(&id, hold)));
         Ok(self.with(inner))
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn decide_now(
     demand: Demand<'_>,
     once: Once,
     raises: bool,
-) -> Result<Box<ratekeeper::Decision>, Failure> {
+) -> Result<Arc<ratekeeper::Decision>, Failure> {
     match once {
         None => judged_now(&demand, raises),
         Some((id, keep)) => judged_now(&demand.once(id, keep)?, raises),
@@ -131,12 +131,14 @@ pub(crate) fn decide_now(
 }
 
 #[inline]
-fn judged_now(demand: &Demand<'_>, raises: bool) -> Result<Box<ratekeeper::Decision>, Failure> {
-    let mut inner = Box::<ratekeeper::Decision>::default();
+fn judged_now(demand: &Demand<'_>, raises: bool) -> Result<Arc<ratekeeper::Decision>, Failure> {
+    let mut inner = Arc::<ratekeeper::Decision>::default();
+    // Nobody else has it yet.
+    let decision = Arc::get_mut(&mut inner).ok_or(Failure::Lost)?;
     if raises {
-        demand.strict().try_check(&mut inner).ok_or(Failure::Lost)??;
+        demand.strict().try_check(decision).ok_or(Failure::Lost)??;
     } else {
-        demand.now().check_into(&mut inner)?;
+        demand.now().check_into(decision)?;
     }
     Ok(inner)
 }
@@ -150,12 +152,12 @@ pub(crate) async fn settle(
     Ok(engine.settle(&id, actual).await?.as_str())
 }
 
-/// Gives back what a decision has charged.
+/// Gives back what a decision has charged; how many units.
 pub(crate) async fn refund(
     demand: Demand<'static>,
-    (decision, raises): (Box<ratekeeper::Decision>, bool),
+    (decision, raises): (Arc<ratekeeper::Decision>, bool),
     units: u32,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     if raises {
         return Ok(demand.try_refund(&decision, units).await?);
     }

@@ -127,11 +127,22 @@ fn step(
             Answer::Decisions(engine.check_all(&checks.collect::<Vec<_>>()))
         }
         Event::Settle { id, actual } => Answer::Other(format!("{:?}", engine.settle(&[epoch, *id], *actual))),
-        Event::Refund { back, units } => {
+        Event::Refund { back, units, told } => {
             let Some((charges, decision)) = past.iter().rev().nth(*back) else {
                 return Answer::Other(String::new());
             };
             let check = charges.check().expect("at least one charge");
+            // What was told keeps no count: the store has to.
+            let mut copy = decision.clone();
+            let decision = match told {
+                0 => decision,
+                // No two decisions have the same, and none has it again after the clock stepped back.
+                copies => {
+                    let decision = (past.len() - back) as u64;
+                    copy.set_nonce(u64::from(epoch) << 32 | decision << 8 | u64::from(*copies));
+                    &copy
+                }
+            };
             Answer::Other(format!("{:?}", engine.refund(&check, decision, *units)))
         }
         Event::Reset { quota, subject } => {

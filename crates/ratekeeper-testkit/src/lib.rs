@@ -43,8 +43,8 @@ pub trait Engine {
     fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String>;
     /// Settles (`Some`) or cancels (`None`) a reservation.
     fn settle(&mut self, id: &[u8], actual: Option<u32>) -> Result<Settled, String>;
-    /// Gives up to `units` of each charge back.
-    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String>;
+    /// Gives up to `units` of each charge back; says how many in all.
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, String>;
     /// Forgets a counter.
     fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String>;
     /// Sets (`Some`) or deletes (`None`) an override.
@@ -75,9 +75,8 @@ impl Engine for ModelEngine {
         Ok(self.model.settle(id, actual, self.now))
     }
 
-    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String> {
-        self.model.refund(check, decision, units, self.now);
-        Ok(())
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, String> {
+        Ok(self.model.refund(check, decision, units, self.now))
     }
 
     fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {

@@ -88,6 +88,10 @@ struct Settle {
 struct Refund {
     of: String,
     units: u32,
+    /// Units that are given back in all.
+    given: Option<u64>,
+    /// The number of the receipt, if it left the process.
+    told: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,7 +223,17 @@ fn run_step<'a, E: Engine>(
     } else if let Some(refund) = &step.refund {
         let known = decisions.get(refund.of.as_str()).ok_or("no decision of that label")?;
         let check = known.charges.check().map_err(|error| error.to_string())?;
-        engine.refund(&check, &known.decision, refund.units)?;
+        let mut decision = known.decision.clone();
+        // The original keeps count; what was told does not, so the store has to.
+        let decision = match refund.told {
+            Some(nonce) => {
+                decision.set_nonce(nonce);
+                &decision
+            }
+            None => &known.decision,
+        };
+        let given = engine.refund(&check, decision, refund.units)?;
+        expect_units(refund, given)?;
     } else if let Some(spec) = &step.reset {
         let charge = build::charge(&case.defaults, spec)?;
         engine.reset(charge.key(), charge.quota().algorithm())?;
@@ -255,6 +269,10 @@ fn expect_error<T>(expect: &Expect, result: Result<T, String>) -> Result<(), Str
         (Some(wanted), Err(error)) if error.contains(wanted) => Ok(()),
         (Some(wanted), Err(error)) => Err(format!("error {error:?} without {wanted:?}")),
     }
+}
+
+fn expect_units(refund: &Refund, given: u64) -> Result<(), String> {
+    same("given", refund.given.map(|given| given.to_string()).as_deref(), &given.to_string())
 }
 
 fn expect_settled(expect: &Expect, settled: Settled) -> Result<(), String> {

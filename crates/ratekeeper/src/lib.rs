@@ -45,10 +45,10 @@ pub use engine::{
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
 pub use ratekeeper_core::{
     Algorithm, AsCase, Begin, Calendar, CalendarUnit, Case, Charge, Charges, Check, Clock, CounterChange,
-    Decision, DecisionParts, Emergency, Enforcement, Field, Held, InvalidInput, Key, Labels, Ledger, Level,
-    ManualClock, Model, Name, Origin, Outcome, Override, OverrideScope, Penalty, PenaltyCase, Quota, Quotas,
-    RawName, Receipt, Reservation, Settled, State, Status, Strike, Timestamp, Verdict, VerdictParts, Wait,
-    algorithm, judge, judge_one, judge_penal, printable, resolve,
+    Decision, DecisionParts, Emergency, Enforcement, Field, GiveBack, Held, InvalidInput, Key, Labels,
+    Ledger, Level, ManualClock, Model, Name, Origin, Outcome, Override, OverrideScope, Penalty, PenaltyCase,
+    Quota, Quotas, RawName, Receipt, ReceiptNote, Reservation, Settled, State, Status, Strike, Timestamp,
+    Verdict, VerdictParts, Wait, algorithm, judge, judge_one, judge_penal, printable, resolve,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]

@@ -216,11 +216,11 @@ impl<R: ?Sized> Limiter<R> {
     }
 
     /// Gives up to `units` of each charge of an earlier decision back, also of rules that were switched
-    /// off meanwhile.
+    /// off meanwhile; says how many in all.
     ///
     /// # Errors
     /// As [`Demand::refund`].
-    pub async fn refund(&self, request: &R, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+    pub async fn refund(&self, request: &R, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
         self.demand_in_any_mode(request).refund(decision, units).await
     }
 

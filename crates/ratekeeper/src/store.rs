@@ -18,6 +18,17 @@ use ratekeeper_core::{
     Timestamp,
 };
 
+/// Bytes of the secret that those who use a store share.
+pub const SECRET_BYTES: usize = 32;
+
+/// Bytes that nobody can guess.
+fn random_secret() -> Result<[u8; SECRET_BYTES], StoreError> {
+    let mut secret = [0; SECRET_BYTES];
+    let filled = getrandom::fill(&mut secret);
+    filled.map_err(|error| StoreError::new(StoreErrorKind::Unavailable, error.to_string()))?;
+    Ok(secret)
+}
+
 /// Where counters live. The limiter knows no more of a store than this.
 ///
 /// Every method keeps the decision contract; see `ARCHITECTURE.md`. A store
@@ -45,8 +56,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Settles a reservation at `actual` units; `None` cancels it.
     fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled>;
 
-    /// Gives up to `units` of each charge of an admitted check back.
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()>;
+    /// Gives up to `units` of each charge of an admitted check back; says how many in all. However often a
+    /// decision is given back, it is never more than was charged: the decision keeps count, and the store
+    /// does for receipts that left the process ([`ReceiptNote`](ratekeeper_core::ReceiptNote)).
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32)
+    -> StoreFuture<'a, u64>;
+
+    /// A secret that all who use this store share, made when it is first asked for. Receipts that leave the
+    /// process are signed with it.
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]>;
 
     /// The store's own number for the counter of a charge, as in the verdicts of its decisions
     /// ([`Verdict::counter`](ratekeeper_core::Verdict::counter)).

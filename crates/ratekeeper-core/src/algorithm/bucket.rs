@@ -82,15 +82,20 @@ impl Bucket {
 
     /// Units drain in the order they came, so a charge is owed until the
     /// instant its receipt names: only what is left of it can be given back.
-    fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
+    fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        if quota.is_closed() {
+            return false;
+        }
         let owed_still = match receipt.at.checked_sub(now) {
-            Some(micros) => Span { micros, rest: receipt.detail },
+            Some(micros) => carried(micros, receipt.detail.into(), quota),
             None => Span::default(),
         };
         let given = plus_units(Span::default(), cost, quota).min(owed_still);
         let debt = self.debt(quota, now);
+        let is_owed = given > Span::default() && debt > Span::default();
         let left = if given < debt { minus(debt, given, quota) } else { Span::default() };
         self.set_debt(quota, now, left);
+        is_owed
     }
 
     #[inline]
@@ -169,8 +174,8 @@ impl Counter for TokenBucket {
         }
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        self.0.give_back(quota, now, cost, receipt);
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        self.0.give_back(quota, now, cost, receipt)
     }
 
     #[inline]
@@ -222,8 +227,8 @@ impl Counter for LeakyBucket {
         Status { remaining, reset_after: self.0.reset_after(quota, now) }
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        self.0.give_back(quota, now, cost, receipt);
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        self.0.give_back(quota, now, cost, receipt)
     }
 
     fn expires_at(&self) -> u64 {

@@ -111,17 +111,18 @@ impl Counter for Concurrency {
 
     /// Releases units of the holder the receipt names. One whose lease has
     /// lapsed holds nothing any more.
-    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
         let named = |holder: &Holder| holder.number == receipt.detail && holder.until <= receipt.at;
-        let Some(index) = self.holders.iter().position(named) else { return };
+        let Some(index) = self.holders.iter().position(named) else { return false };
         if self.holders[index].until <= now {
-            return;
+            return false;
         }
         let holder = &mut self.holders[index];
         holder.units = holder.units.saturating_sub(cost);
         if holder.units == 0 {
             self.holders.remove(index);
         }
+        true
     }
 
     fn expires_at(&self) -> u64 {

@@ -71,10 +71,12 @@ impl Counter for FixedWindow {
         }
     }
 
-    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        if receipt.at == self.end && now < self.end {
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        let is_there = receipt.at == self.end && now < self.end && self.count > 0;
+        if is_there {
             self.count = self.count.saturating_sub(cost);
         }
+        is_there
     }
 
     fn expires_at(&self) -> u64 {

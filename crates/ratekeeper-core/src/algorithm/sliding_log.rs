@@ -113,22 +113,19 @@ impl Counter for SlidingLog {
     }
 
     /// Newest first: what is left then leaves the window no later than before.
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) {
-        if receipt.at + quota.window_micros() <= now {
-            return;
+    /// Takes from the entry that the receipt names and no other: whatever came later counts for its whole
+    /// window.
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+        if receipt.at.saturating_add(quota.window_micros()) <= now {
+            return false;
         }
-        let mut left = cost;
-        while let Some((at, units)) = self.entries.back_mut() {
-            if left == 0 || *at < receipt.at {
-                break;
-            }
-            let given = left.min(*units);
-            left -= given;
-            *units -= given;
-            if *units == 0 {
-                self.entries.pop_back();
-            }
+        let Ok(index) = self.entries.binary_search_by_key(&receipt.at, |(at, _)| *at) else { return false };
+        let (_, units) = &mut self.entries[index];
+        *units = units.saturating_sub(cost);
+        if *units == 0 {
+            self.entries.remove(index);
         }
+        true
     }
 
     fn expires_at(&self) -> u64 {

@@ -122,13 +122,18 @@ impl Counter for SlidingWindow {
         }
     }
 
-    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) {
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
         *self = self.rolled(self.window, now);
-        if receipt.at == self.start {
-            self.current = self.current.saturating_sub(cost);
-        } else if receipt.at + self.window == self.start {
-            self.previous = self.previous.saturating_sub(cost);
-        }
+        let counted = if receipt.at == self.start {
+            &mut self.current
+        } else if receipt.at.saturating_add(self.window) == self.start {
+            &mut self.previous
+        } else {
+            return false;
+        };
+        let is_there = *counted > 0;
+        *counted = counted.saturating_sub(cost);
+        is_there
     }
 
     fn expires_at(&self) -> u64 {

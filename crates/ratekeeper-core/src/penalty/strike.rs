@@ -170,6 +170,8 @@ impl<'c> PenaltyCase<'c> {
             charged: false,
             index: 0,
             counter: crate::decision::CounterNumber::default(),
+            given_back: crate::decision::GivenBack::default(),
+            nonce: crate::decision::CounterNumber::default(),
         }
     }
 }

@@ -578,10 +578,11 @@ class Store:
     def cancel(self, id: str) -> _Settled:
         """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
-    def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
-        an outage is no error: what cannot be given back comes back with time."""
-    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> int:
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too; says how many
+        units. Together, never more than was charged. To limiters an outage is no error: what cannot be given back
+        comes back with time."""
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[int]: ...
     def reset(self, charge: Charge) -> bool:
         """Forgets a counter; says whether there was one."""
     def areset(self, charge: Charge) -> Awaitable[bool]: ...
@@ -896,10 +897,11 @@ class Limiter:
     def cancel(self, id: str) -> _Settled:
         """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
-    def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
-        an outage is no error: what cannot be given back comes back with time."""
-    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> int:
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too; says how many
+        units. Together, never more than was charged. To limiters an outage is no error: what cannot be given back
+        comes back with time."""
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[int]: ...
     def reset(
         self,
         request: Any = None,
@@ -1228,10 +1230,11 @@ class ServiceLimiter:
     def cancel(self, id: str) -> _Settled:
         """Gives the charge of a reservation back; says the same as `settle`."""
     def acancel(self, id: str) -> Awaitable[_Settled]: ...
-    def refund(self, decision: Decision, units: int | None = None) -> None:
-        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too. To limiters
-        an outage is no error: what cannot be given back comes back with time."""
-    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[None]: ...
+    def refund(self, decision: Decision, units: int | None = None) -> int:
+        """Gives up to `units` (None: all) of each charge of a decision back, places of concurrency too; says how many
+        units. Together, never more than was charged. To limiters an outage is no error: what cannot be given back
+        comes back with time."""
+    def arefund(self, decision: Decision, units: int | None = None) -> Awaitable[int]: ...
     def release(self, decision: Decision) -> None:
         """Gives the places back that a request held (`Decision.holds`): call it when the response is sent."""
     def arelease(self, decision: Decision) -> Awaitable[None]: ...

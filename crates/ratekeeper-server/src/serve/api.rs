@@ -12,13 +12,16 @@ mod names;
 mod object;
 mod policy;
 mod problem;
+mod receipt;
 mod refund;
 mod told;
 mod value;
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use ratekeeper::bounds::{IDEMPOTENCY_DEFAULT, LIMIT_MAX, RETENTION_MAX};
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper::{InvalidInput, Labels, Reservation, Settled};
@@ -35,6 +38,8 @@ use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
+use self::receipt::Receipts;
+use self::refund::Judge;
 use self::told::{Decided, Told};
 use self::value::Text;
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
@@ -42,6 +47,7 @@ use crate::serve::calls::{Answering, later};
 use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
+use crate::serve::reread::Reread;
 
 /// What most answers are.
 pub const JSON: &str = "application/json";
@@ -59,6 +65,7 @@ pub struct Api {
     pub(crate) hot: HotKeys,
     pub(crate) store_watch: StoreWatch,
     batches: BatchRoom,
+    receipts: Receipts,
 }
 
 /// What is answered to a call.
@@ -97,7 +104,9 @@ impl Api {
     /// The API of a limiter, whose engine also decides on what is asked without a policy.
     #[must_use]
     pub fn new(limiter: PolicyLimiter) -> Self {
+        let receipts = Receipts::new(limiter.store());
         Self {
+            receipts,
             limiter,
             names: Names::default(),
             options: HttpOptions::default(),
@@ -106,6 +115,28 @@ impl Api {
             store_watch: StoreWatch::default(),
             batches: BatchRoom::default(),
         }
+    }
+
+    /// Signs receipts with keys from a file, one in a line: the first signs, and while keys change a second
+    /// one is accepted.
+    ///
+    /// # Errors
+    /// If there is no key in it that can be used.
+    pub fn with_receipt_keys(self, file: &Path) -> anyhow::Result<Self> {
+        let receipts = Receipts::in_file(file).context("receipt-key-file")?;
+        Ok(Self { receipts, ..self })
+    }
+
+    /// Reads the keys of receipts again, if they are in a file.
+    pub(super) fn read_keys_again(&self) -> anyhow::Result<Reread> {
+        self.receipts.read_again().context("receipt-key-file")
+    }
+
+    /// Who tells receipts from what is made up.
+    async fn judge(&self) -> Judge<'_> {
+        let store = self.limiter.store();
+        self.receipts.renew(store).await;
+        Judge { receipts: &self.receipts, now: store.now() }
     }
 
     /// The policies and the store that decide.
@@ -179,7 +210,8 @@ impl Api {
             Target::Request(request) => (self.peek_request(request).await?, SmallVec::new()),
         };
         let labels = Labels(&names);
-        let mut answer = Answer::of(JSON, written(&Told { explained, ..Told::new(&decision, labels) }));
+        let mut answer =
+            Answer::of(JSON, written(&Told { explained, ..Told::new(&decision, labels, &self.receipts) }));
         answer.fields = Tally::labelled(&decision.decision, labels).fields(&self.options).collect();
         Ok(answer)
     }
@@ -197,7 +229,7 @@ impl Api {
                 Target::Charges(raw) => self.refund_charges(raw, told, units).await?,
                 Target::Request(request) => self.refund_request(request, told, units).await?,
             };
-            Ok(Answer::json(&json!({ "refunded": refunded })))
+            Ok(Answer::json(&refunded.json()))
         };
         answered(refunded.await)
     }
@@ -281,7 +313,10 @@ impl Api {
         let tally = Tally::labelled(decision, labels);
         let Some(denial) = Denial::of(decision, &self.options) else {
             let fields = tally.fields(&self.options).collect();
-            return Answer { fields, ..Answer::of(JSON, written(&Told::new(decided, labels))) };
+            return Answer {
+                fields,
+                ..Answer::of(JSON, written(&Told::new(decided, labels, &self.receipts)))
+            };
         };
         let denial = denial.labelled(labels);
         // A problem document may have members of its own: the decision is among them.
@@ -289,7 +324,7 @@ impl Api {
         let mut body = Vec::with_capacity(2 * ANSWER_BYTES);
         body.extend_from_slice(problem.strip_suffix('}').unwrap_or(&problem).as_bytes());
         let members = body.len();
-        Told::new(decided, labels).write(&mut body);
+        Told::new(decided, labels, &self.receipts).write(&mut body);
         if let Some(brace) = body.get_mut(members) {
             *brace = b',';
         }

@@ -1,4 +1,4 @@
-//! What is read again while the server runs: certificates and the token now and then, and
+//! What is read again while the server runs: certificates, the token and keys of receipts now and then, and
 //! everything at once when the system says so (SIGHUP).
 
 use std::sync::Arc;
@@ -51,6 +51,7 @@ impl Rereading {
     async fn follow(self, mut hangup: Signal, stop: Stop) {
         let mut finishing = std::pin::pin!(stop.finishing().wait());
         let (mut certificate, mut token) = (Told::new("certificate"), Told::new("token"));
+        let mut receipt_key = Told::new("receipt key");
         loop {
             let is_told = tokio::select! {
                 () = &mut finishing => return,
@@ -58,16 +59,26 @@ impl Rereading {
                 () = tokio::time::sleep(REREAD_EVERY) => false,
             };
             let (certificates, admin) = (self.certificates.clone(), Arc::clone(&self.admin));
+            let api = Arc::clone(&self.api);
             let read = tokio::task::spawn_blocking(move || {
-                (certificates.map_or(Ok(Reread::None), |pair| pair.read_again()), admin.read_again())
+                let certificate = certificates.map_or(Ok(Reread::None), |pair| pair.read_again());
+                (certificate, admin.read_again(), api.read_keys_again())
             });
             let Ok(read) = read.await else { continue };
             self.note_expiry();
             let (certificate, token) = (certificate.note(&read.0), token.note(&read.1));
+            let receipt_key = receipt_key.note(&read.2);
             if is_told {
                 let error = self.sources.read_again().await.err().map(|error| format!("{error:#}"));
                 let policies = if error.is_none() { "read" } else { "refused" };
-                tracing::info!(policies, certificate, token, error, "told to read everything again");
+                tracing::info!(
+                    policies,
+                    certificate,
+                    token,
+                    receipt_key,
+                    error,
+                    "told to read everything again"
+                );
             }
         }
     }

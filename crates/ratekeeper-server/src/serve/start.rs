@@ -48,7 +48,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let sources = Arc::new(Sources::open(&config).await?);
     let store = Opened::new(&config.store, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
-    let api = Arc::new(Api::new(limiter));
+    let api = Api::new(limiter);
+    let api = Arc::new(match &config.receipt_keys {
+        Some(file) => api.with_receipt_keys(file)?,
+        None => api,
+    });
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);

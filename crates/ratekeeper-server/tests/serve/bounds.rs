@@ -34,8 +34,11 @@ fn with(mut base: Json, name: &str, value: Json) -> Json {
     base
 }
 
+/// Looks like one, but nobody signed it.
+const RECEIPT: &str = "1.0.2.0123456789abcdef.0123456789abcdef.0123456789abcdef0123456789abcdef";
+
 fn told_limit() -> Json {
-    json!({ "name": "limit", "quota": "10/min", "cost": 1, "receipt": "1700000000000000.0.0123456789abcdef" })
+    json!({ "name": "limit", "quota": "10/min", "cost": 1, "receipt": RECEIPT })
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "what every place is")]

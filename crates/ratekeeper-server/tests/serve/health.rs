@@ -102,7 +102,7 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     let refund = json!({ "identity": { "user": "eve" }, "decision": charged });
     assert_eq!(client.call("/v1/refund", &refund).status, 503);
     let refund = json!({ "identity": { "user": "ann" }, "decision": open.json() });
-    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false }));
+    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false, "units": 0 }));
     // Who only looks is not let through.
     let failed_open = "ratekeeper_outage_decisions_total{outcome=\"allowed\"}";
     let before = metric(&rig, failed_open);

@@ -2,8 +2,14 @@
 
 use serde_json::json;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratekeeper::RedisStore;
+use ratekeeper_testkit::servers::{Flavour, Server};
+
 use crate::calls::{POLICY, remaining};
-use crate::rig::Setup;
+use crate::rig::{RUNTIME, Setup};
 
 #[test]
 fn a_refund_gives_back_what_a_policy_charged_and_no_more() {
@@ -75,6 +81,124 @@ fn what_was_not_charged_is_not_said_to_be_given_back() {
     }
     for (mut call, decision) in [(json!({ "charges": charges }), charged), (request, policy_charged)] {
         call["decision"] = decision;
-        assert_eq!(client.call("/v1/refund", &call).json(), json!({ "refunded": true }), "{call}");
+        let units = call["cost"].as_u64().unwrap_or(1);
+        let expected = json!({ "refunded": true, "units": units });
+        assert_eq!(client.call("/v1/refund", &call).json(), expected, "{call}");
+        // However often it comes, the same receipt gives back what it is of, once.
+        let expected = json!({ "refunded": false, "units": 0 });
+        assert_eq!(client.call("/v1/refund", &call).json(), expected, "{call}");
     }
+}
+
+/// Charges three units of ten, and what would give them back.
+fn charged(client: &mut crate::client::Client, quota: &str) -> (serde_json::Value, serde_json::Value) {
+    let charges = json!({ "charges": [{ "key": "k", "quota": quota, "cost": 3 }] });
+    let decision = client.call("/v1/limit", &charges).json();
+    let mut refund = charges.clone();
+    refund["decision"] = decision;
+    (charges, refund)
+}
+
+#[test]
+fn a_receipt_may_come_in_parts_and_gives_back_its_cost_in_all() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let (charges, mut refund) = charged(&mut client, "10/h");
+    assert!(client.call("/v1/limit", &charges).json()["allowed"].as_bool().unwrap());
+    refund["units"] = json!(2);
+    for units in [2, 1, 0] {
+        let expected = json!({ "refunded": units > 0, "units": units });
+        assert_eq!(client.call("/v1/refund", &refund).json(), expected);
+    }
+    assert_eq!(remaining(&client.call("/v1/peek", &charges).json()), [7], "the other charge stays");
+}
+
+#[test]
+fn nobody_gives_back_what_others_were_charged() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = rig.client();
+    let (charges, refund) = charged(&mut client, "10/h fixed_window");
+    let unsigned = json!({
+        "refunded": false, "units": 0, "refused": [{ "name": "limit", "why": "unsigned" }],
+    });
+    let receipt = refund["decision"]["limits"][0]["receipt"].as_str().unwrap().to_owned();
+    let (rest, signature) = receipt.rsplit_once('.').unwrap();
+    let (rest, _nonce) = rest.rsplit_once('.').unwrap();
+    for (member, value) in [
+        ("cost", json!(10)),
+        ("quota", json!("10/h")),
+        ("receipt", json!(format!("{rest}.00000000000000ff.{signature}"))),
+        ("receipt", json!(format!("2{}", &receipt[1..]))),
+    ] {
+        let mut forged = refund.clone();
+        forged["decision"]["limits"][0][member] = value;
+        assert_eq!(client.call("/v1/refund", &forged).json(), unsigned, "{member}");
+    }
+    // The receipt of one key is of no use for another.
+    let mut other = refund.clone();
+    other["charges"][0]["key"] = json!("other");
+    client.call("/v1/limit", &json!({ "charges": other["charges"] }));
+    assert_eq!(client.call("/v1/refund", &other).json(), json!({ "refunded": false, "units": 0 }));
+    assert_eq!(remaining(&client.call("/v1/peek", &charges).json()), [7]);
+}
+
+#[test]
+fn a_receipt_is_good_until_the_charge_has_left_the_quota_or_a_day_is_over() {
+    let expired = json!({
+        "refunded": false, "units": 0, "refused": [{ "name": "limit", "why": "expired" }],
+    });
+    for (quota, good_for) in [("10/h fixed_window", 3_600), ("10/30d fixed_window", 86_400)] {
+        let (rig, clock) = Setup::default().in_memory();
+        let mut client = rig.client();
+        let (_, mut refund) = charged(&mut client, quota);
+        refund["units"] = json!(1);
+        clock.advance(Duration::from_secs(good_for) - Duration::from_micros(1));
+        assert_eq!(
+            client.call("/v1/refund", &refund).json(),
+            json!({ "refunded": true, "units": 1 }),
+            "{quota}"
+        );
+        clock.advance(Duration::from_micros(2));
+        assert_eq!(client.call("/v1/refund", &refund).json(), expired, "{quota}");
+    }
+}
+
+/// A decision that is told again is told with the same receipt.
+#[test]
+fn a_repeated_call_has_one_receipt() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    for (path, call) in [
+        ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "10/h", "cost": 3 }], "id": "a" })),
+        ("/v1/reserve", json!({ "charges": [{ "key": "r", "quota": "10/h", "cost": 3 }], "id": "b" })),
+        ("/v1/check", json!({ "path": "/mine", "key": "k1", "cost": 3, "id": "c" })),
+    ] {
+        let [first, second] = [(); 2].map(|()| client.call(path, &call).json());
+        assert_eq!(second["origin"], "repeat", "{path}");
+        let given = [first, second].map(|decision| {
+            let mut refund = call.clone();
+            refund.as_object_mut().unwrap().remove("id");
+            refund["decision"] = decision;
+            client.call("/v1/refund", &refund).json()["units"].as_u64().unwrap()
+        });
+        assert_eq!(given, [3, 0], "{path}");
+    }
+}
+
+#[test]
+fn servers_on_one_store_know_the_receipts_of_each_other() {
+    let server = Server::start(Flavour::Redis7);
+    let rig = || {
+        let _within = RUNTIME.enter();
+        Setup::default().start(Arc::new(RedisStore::builder(&server.url()).build().unwrap()))
+    };
+    let (one, other) = (rig(), rig());
+    let (_, refund) = charged(&mut one.client(), "10/h");
+    let mut clients = [one.client(), other.client()];
+    let given = [0, 1, 0].map(|index: usize| clients[index].call("/v1/refund", &refund).json());
+    assert_eq!(given[0], json!({ "refunded": true, "units": 3 }));
+    assert_eq!(given[1], json!({ "refunded": false, "units": 0 }));
+    assert_eq!(given[2], given[1]);
+    let life: u64 = server.cli(&["pttl", "rk:secret"]).trim().parse().unwrap();
+    assert!(life > 29 * 86_400_000, "{life}");
 }

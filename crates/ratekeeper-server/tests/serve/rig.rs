@@ -1,6 +1,7 @@
 //! A server in this process, on a real socket, with a clock of the test.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use crate::client::{Client, PATIENCE};
 
 /// When the clock of the test starts.
 pub(crate) const START: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// Signs receipts.
+const RECEIPT_KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/receipt.key");
 
 /// Servers run beside the tests, which wait for them.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -69,7 +73,15 @@ impl Setup {
                 .unwrap();
         }
         let limiter = PolicyLimiter::on(Arc::clone(&store), policies);
-        let api = Arc::new(Api::new(limiter));
+        let api = Api::new(limiter);
+        // The same receipts in every run, because documents show some. On a real server, the key is the server's.
+        let api = if store.needs_io() {
+            api
+        } else {
+            fastrand::seed(1_700_000_000);
+            api.with_receipt_keys(Path::new(RECEIPT_KEY)).unwrap()
+        };
+        let api = Arc::new(api);
         let stop = Stop::default();
         let http = Http::new(Arc::clone(&api), self.admin, stop.clone())
             .patience(self.idle, self.body_wait)

@@ -194,7 +194,7 @@ fn a_service_whose_policy_is_gone_is_not_limited() {
         let mut refund = call.clone();
         refund["decision"] = counted.clone();
         let reply = client.call("/v1/refund", &refund);
-        assert_eq!((reply.status, reply.json()), (200, json!({ "refunded": false })), "{call}");
+        assert_eq!((reply.status, reply.json()), (200, json!({ "refunded": false, "units": 0 })), "{call}");
     }
     assert_eq!(check(&mut client, &json!({ "service": "shops" })).0, 422, "nobody has heard of it");
     assert_eq!(series(&rig)["ratekeeper_policy_in_force{service=\"shop\"}"], 0.0);

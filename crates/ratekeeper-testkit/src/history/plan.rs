@@ -53,8 +53,9 @@ pub enum Event {
     Burst(Vec<CheckPlan>),
     /// A reservation is settled or cancelled.
     Settle { id: u8, actual: Option<u32> },
-    /// Units of an earlier check are given back; counted from the latest.
-    Refund { back: usize, units: u32 },
+    /// Units of an earlier check are given back; counted from the latest. By the decision itself (0), or by
+    /// what was told of it (1 and 2: two receipts of one charge).
+    Refund { back: usize, units: u32, told: u8 },
     /// A counter is forgotten.
     Reset { quota: usize, subject: usize },
     /// A counter of a penalty is forgotten.
@@ -183,7 +184,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => vec(plain_plans().prop_map(without_penalties), 2..12).prop_map(Event::Burst),
         1 => vec(check_plan(plain_plans()), 2..12).prop_map(Event::Burst),
         2 => (0..6u8, proptest::option::weighted(0.8, 0..12u32)).prop_map(|(id, actual)| Event::Settle { id, actual }),
-        3 => (0..6usize, 1..6u32).prop_map(|(back, units)| Event::Refund { back, units }),
+        3 => (0..6usize, 1..6u32, 0..3u8).prop_map(|(back, units, told)| Event::Refund { back, units, told }),
         1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),
         1 => (0..PENAL.len(), 0..3usize, 0..SUBJECTS.len())
             .prop_map(|(rule, counter, subject)| Event::Pardon { rule, counter, subject }),

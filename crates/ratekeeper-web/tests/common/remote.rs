@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
     Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation,
     Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
@@ -69,12 +70,21 @@ impl Store for Remote {
         self.inner.settle(id, actual)
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
         StoreFuture::pending(async move {
             self.refunds.fetch_add(1, Ordering::SeqCst);
             self.journey().await?;
             self.inner.refund(check, decision, units).await
         })
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        self.inner.shared_secret()
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {

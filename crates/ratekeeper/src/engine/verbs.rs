@@ -95,25 +95,26 @@ impl<'a> Demand<'a> {
     }
 
     /// Gives up to `units` of each charge of an earlier decision back. Charges and verdicts are paired by
-    /// counter. An outage is no error: what cannot be given back comes back with time.
+    /// counter, and the decision keeps count: together, never more is given back than was charged. Says how
+    /// many units that was. An outage is no error: what cannot be given back comes back with time.
     ///
     /// # Errors
     /// As [`Demand::check`].
-    pub async fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+    pub async fn refund(&self, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
         let refunded = self.try_refund(decision, units).await;
-        refunded.or_else(|error| error.into_input().map_or(Ok(()), Err))
+        refunded.or_else(|error| error.into_input().map_or(Ok(0), Err))
     }
 
     /// [`Demand::refund`] for callers that want to know of an outage.
     ///
     /// # Errors
     /// As [`Demand::refund`]; also if a store could not answer.
-    pub async fn try_refund(&self, decision: &Decision, units: u32) -> Result<(), StoreError> {
+    pub async fn try_refund(&self, decision: &Decision, units: u32) -> Result<u64, StoreError> {
         let (engine, own, shared) =
             (&*self.engine, self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let own = match own.check() {
             Ok(check) => engine.process.refund(&check, decision, units).await,
-            Err(_) => Ok(()),
+            Err(_) => Ok(0),
         };
         let shared = if decision.origin() == Origin::Outage {
             // Only this process has counted meanwhile, if at all.
@@ -121,27 +122,27 @@ impl<'a> Demand<'a> {
             let charges = share.charges(self)?;
             match charges.check() {
                 Ok(check) => engine.process.refund(&check, decision, units).await,
-                Err(_) => Ok(()),
+                Err(_) => Ok(0),
             }
         } else {
             match shared.check() {
                 Ok(check) => engine.store.refund(&check, decision, units).await,
-                Err(_) => Ok(()),
+                Err(_) => Ok(0),
             }
         };
         // What is wrong with the call says more than what is wrong with a store.
         match (own, shared) {
             (Err(own), Err(shared)) if shared.kind() != StoreErrorKind::Input => Err(own),
-            (own, shared) => shared.and(own),
+            (own, shared) => Ok(shared? + own?),
         }
     }
 
     /// [`Demand::try_refund`] of a decision that left the process and came back: its verdicts have the
-    /// numbers of [`Demand::number_of`]. Says whether any of it belongs to this demand.
+    /// numbers of [`Demand::number_of`]. Says how many units were given back.
     ///
     /// # Errors
     /// As [`Demand::try_refund`].
-    pub async fn refund_told(&self, mut decision: Decision, units: u32) -> Result<bool, StoreError> {
+    pub async fn refund_told(&self, mut decision: Decision, units: u32) -> Result<u64, StoreError> {
         let (engine, share) = (&*self.engine, Share::of(self));
         let is_outage = decision.origin() == Origin::Outage;
         let own = self.charges(Scope::Process)?;
@@ -162,10 +163,7 @@ impl<'a> Demand<'a> {
             Some(store.number_of(charge))
         });
         drop((own, shared));
-        if is_found {
-            self.try_refund(&decision, units).await?;
-        }
-        Ok(is_found)
+        if is_found { self.try_refund(&decision, units).await } else { Ok(0) }
     }
 
     /// A number for the counter of a verdict on this demand that means the same in every process.
@@ -188,7 +186,7 @@ impl<'a> Demand<'a> {
     /// As [`Demand::refund`].
     pub async fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
         let held = decision.clone().without(|verdict| !verdict.is_at_latest());
-        self.refund(&held, LIMIT_MAX).await
+        self.refund(&held, LIMIT_MAX).await.map(|_| ())
     }
 
     /// Forgets the counters of the request, and its penalties; says how many there were.
@@ -394,7 +392,7 @@ impl Now<'_, '_> {
     }
 
     /// [`Demand::refund`].
-    pub fn refund(&self, decision: &Decision, units: u32) -> Result<(), InvalidInput> {
+    pub fn refund(&self, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
         self.local()?;
         at_once(self.0.refund(decision, units)).unwrap_or_else(|| Err(needs_io()))
     }

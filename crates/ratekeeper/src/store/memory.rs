@@ -23,15 +23,16 @@ mod lock;
 mod locked;
 mod overrides;
 mod penal;
+mod receipts;
 mod shard;
 mod slot;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ratekeeper_core::{
-    Algorithm, Begin, Charge, Check, Clock, Decision, Held, Key, Ledger, Level, Quota, Reservation, Settled,
-    State, Timestamp, judge, judge_one, resolve,
+    Algorithm, Begin, Charge, Check, Clock, Decision, GiveBack, Held, Key, Ledger, Level, Quota, Reservation,
+    Settled, State, Timestamp, judge, judge_one, resolve,
 };
 use smallvec::SmallVec;
 
@@ -41,10 +42,12 @@ use self::fullness::Fullness;
 use self::lock::{Guard, Lock};
 use self::locked::{Locked, Part, full, shard_index};
 use self::overrides::OverrideTable;
+pub use self::receipts::RECEIPTS_MAX;
+use self::receipts::Receipts;
 use self::shard::Shard;
 use self::slot::Pressure;
 use super::meetings::Meetings;
-use super::{Health, Overrides, Store, StoreError, StoreFuture};
+use super::{Health, Overrides, SECRET_BYTES, Store, StoreError, StoreFuture, random_secret};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
 
@@ -81,6 +84,9 @@ pub struct MemoryStore {
     /// Locked before any shard, never after.
     ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
     max_ids: usize,
+    /// Locked like a ledger.
+    receipts: Lock<Receipts>,
+    secret: OnceLock<[u8; SECRET_BYTES]>,
     fullness: Fullness,
     overrides: OverrideTable,
     control: ControlCell,
@@ -149,6 +155,8 @@ impl MemoryStore {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
             max_ids,
+            receipts: Lock::new(Receipts::default()),
+            secret: OnceLock::new(),
             fullness: Fullness::default(),
             control: ControlCell::default(),
             meetings: Meetings::new(),
@@ -352,15 +360,28 @@ impl MemoryStore {
         Settled::Done
     }
 
-    fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) {
+    fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) -> u64 {
         let now = self.clock.now();
-        for (charge, verdict, receipt) in decision.charged_in(check, |charge| self.fingerprint(charge).low) {
-            let fingerprint = self.fingerprint(charge);
-            self.lock_all(&[fingerprint]).update(fingerprint, verdict.quota(), now, |state| {
-                let now = state.instant(now.as_micros());
-                state.refund(verdict.quota(), now, units.min(verdict.cost()), receipt);
-            });
+        let charges = decision.given_back_to(check, units, |charge| self.fingerprint(charge).low);
+        charges.map(|back| u64::from(self.give_back(&back, now))).sum()
+    }
+
+    fn give_back(&self, back: &GiveBack<'_, '_>, now: Timestamp) -> u32 {
+        let (fingerprint, quota) = (self.fingerprint(back.charge), back.verdict.quota());
+        let mut receipts = back.note.map(|note| (self.receipts.lock(), note));
+        let units = match &mut receipts {
+            Some((receipts, note)) => receipts.left(fingerprint.low, *note, back.units, now.as_micros()),
+            None => back.units,
+        };
+        let mut is_given = false;
+        self.lock_all(&[fingerprint]).update(fingerprint, quota, now, |state| {
+            let now = state.instant(now.as_micros());
+            is_given = units > 0 && state.refund(quota, now, units, back.receipt);
+        });
+        if let Some((receipts, note)) = receipts.as_mut().filter(|_| is_given) {
+            receipts.note(fingerprint.low, *note, units);
         }
+        if is_given { units } else { 0 }
     }
 
     fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
@@ -402,9 +423,17 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.settle_now(id, actual)))
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
-        self.refund_now(check, decision, units);
-        StoreFuture::ready(Ok(()))
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
+        StoreFuture::ready(Ok(self.refund_now(check, decision, units)))
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        StoreFuture::ready(random_secret().map(|fresh| *self.secret.get_or_init(|| fresh)))
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {

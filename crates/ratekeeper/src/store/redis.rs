@@ -42,12 +42,13 @@ use std::time::Duration;
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates, Value};
 use ratekeeper_core::{
-    Algorithm, Charge, Check, Clock, Decision, Field, InvalidInput, Key, Reservation, Settled, Timestamp,
+    Algorithm, Charge, Check, Clock, Decision, Field, GiveBack, InvalidInput, Key, Reservation, Settled,
+    Timestamp,
 };
 use tokio::runtime::Handle;
 
 pub use self::breaker::BreakerPolicy;
-use self::encode::{Change, Item, Target, tag_of};
+use self::encode::{Change, Item, Target, Units, tag_of};
 use self::lane::{Bounds, Lane};
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
@@ -58,7 +59,9 @@ pub use self::script::SCRIPT;
 use self::script::TEST_TTL_MILLIS;
 use crate::control::{Control, ControlCell};
 use crate::store::meetings::Meetings;
-use crate::store::{Health, Overrides, Store, StoreError, StoreFuture, StoreUrl};
+use crate::store::{
+    Health, Overrides, SECRET_BYTES, Store, StoreError, StoreFuture, StoreUrl, random_secret,
+};
 
 /// How long a call may take unless told otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
@@ -68,6 +71,8 @@ pub const QUEUE_MAX_DEFAULT: usize = 10_000;
 pub const QUEUE_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// The most connections one store may have.
 pub const CONNECTIONS_MAX: usize = 64;
+/// How long the secret that signs receipts is kept since it was last asked for.
+const SECRET_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// The longest prefix of keys, in bytes.
 pub const PREFIX_BYTES_MAX: usize = 128;
 
@@ -351,23 +356,42 @@ impl Inner {
         lane.ask(item).await?.answer().settled()
     }
 
-    async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), StoreError> {
-        let mut names = Vec::new();
-        for (charge, verdict, receipt) in decision.charged_in(check, |charge| charge.key().digest()) {
-            let mut name = Vec::new();
-            let class = self.layout.counter(charge, &mut name);
-            names.push((class, name, charge, verdict, receipt));
+    async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, StoreError> {
+        let charges = decision.given_back_to(check, units, |charge| charge.key().digest());
+        let named: Vec<(Class, Vec<u8>, GiveBack<'_, '_>)> = charges
+            .map(|back| {
+                let mut name = Vec::new();
+                (self.layout.counter(back.charge, &mut name), name, back)
+            })
+            .collect();
+        if named.is_empty() {
+            return Ok(0);
         }
-        if names.is_empty() {
-            return Ok(());
-        }
-        let changes = names.iter().map(|(class, name, charge, verdict, receipt)| {
-            let quota = *verdict.quota();
-            let tag = tag_of(charge.key(), quota.algorithm());
-            (Target { class: *class, name, tag, quota }, Change::Refund(units.min(verdict.cost())), *receipt)
+        let changes = named.iter().map(|(class, name, back)| {
+            let quota = *back.verdict.quota();
+            let tag = tag_of(back.charge.key(), quota.algorithm());
+            let note = back.note.map(|note| (self.layout.receipt(note.nonce, tag, name), note));
+            Change {
+                target: Target { class: *class, name, tag, quota },
+                units: Units::Refund(back.units),
+                receipt: back.receipt,
+                note,
+            }
         });
         let item = Item::adjust(None, changes);
-        self.lane().ask(item).await?.answer().settled().map(|_| ())
+        self.lane().ask(item).await?.answer().given_back()
+    }
+
+    /// Kept as long as anybody asks for it within 30 days.
+    async fn shared_secret(&self) -> Result<[u8; SECRET_BYTES], StoreError> {
+        let (key, fresh) = (self.layout.secret(), random_secret()?);
+        let life = SECRET_LIFE.as_millis() as u64;
+        let made =
+            ::redis::Cmd::new().arg("SET").arg(&key).arg(&fresh).arg("NX").arg("PX").arg(life).to_owned();
+        let _: Value = self.send(made).await?;
+        let known: Vec<u8> = self.send(::redis::Cmd::get(&key)).await?;
+        let _: Value = self.send(::redis::Cmd::new().arg("PEXPIRE").arg(&key).arg(life).to_owned()).await?;
+        known.try_into().map_err(|_| StoreError::unreadable())
     }
 
     async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
@@ -421,8 +445,17 @@ impl Store for RedisStore {
         StoreFuture::pending(self.inner.settle(id, actual))
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
         StoreFuture::pending(self.inner.refund(check, decision, units))
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        StoreFuture::pending(self.inner.shared_secret())
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {

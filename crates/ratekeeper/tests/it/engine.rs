@@ -52,7 +52,7 @@ impl Engine for StoreEngine {
         now(self.store.settle(id, actual))
     }
 
-    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String> {
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, String> {
         now(self.store.refund(check, decision, units))
     }
 

@@ -226,7 +226,7 @@ fn layers_deny_together_and_name_the_strictest() {
     assert_eq!(world.until_denied(&expensive), (5, "expensive"));
     let crowd = |n: usize| request("/", &format!("u{n}")).peer([9, 9, 9, 9]);
     assert_eq!((0..300).filter(|n| world.allows(&crowd(*n))).count(), 175, "200 of one address");
-    let monthly = world.peek(&crowd(1)).verdicts().last().copied().unwrap();
+    let monthly = world.peek(&crowd(1)).verdicts().last().cloned().unwrap();
     assert_eq!(monthly.enforcement(), Enforcement::Shadow);
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::policy::{
     Ask, Policies, PoliciesBuilder, PolicyLimiter, PolicySpec, RequestFacts, RuleStatus, ServiceLimiter,
 };
@@ -230,11 +231,20 @@ impl Store for Watched {
         self.inner.settle(id, actual)
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
         match self.note(check) {
             Ok(()) => self.inner.refund(check, decision, units),
             Err(error) => StoreFuture::ready(Err(error)),
         }
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        self.inner.shared_secret()
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {

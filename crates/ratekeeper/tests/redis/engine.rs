@@ -98,7 +98,7 @@ impl Engine for RedisEngine {
         self.wait(self.store.settle(id, actual))
     }
 
-    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<(), String> {
+    fn refund(&mut self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, String> {
         self.wait(self.store.refund(check, decision, units))
     }
 

@@ -53,8 +53,6 @@ struct JsonLimit {
     remaining: u32,
     reset_after_us: u64,
     retry_after_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<String>,
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -72,7 +70,6 @@ impl From<&Verdict> for JsonLimit {
             remaining: verdict.remaining(),
             reset_after_us: micros(verdict.reset_after()),
             retry_after_us: verdict.retry_after().as_micros(),
-            receipt: verdict.receipt().map(|receipt| format!("{}.{}", receipt.at, receipt.detail)),
         }
     }
 }

@@ -123,7 +123,8 @@ impl Api {
                     let status =
                         Denial::of(&decision.decision, &self.options).map_or(200, |denial| denial.status());
                     let names = names(index);
-                    Told { status: Some(status), ..Told::new(decision, Labels(&names)) }.write(&mut body);
+                    Told { status: Some(status), ..Told::new(decision, Labels(&names), &self.receipts) }
+                        .write(&mut body);
                 }
                 Err(problem) => problem.write(&mut body),
             }

@@ -7,7 +7,7 @@ use ratekeeper::Demand;
 use super::call::{LimitCall, RawCharges, ToldDecision};
 use super::charges::Prepared;
 use super::problem::Problem;
-use super::refund::Refund;
+use super::refund::{Refund, Refunded};
 use super::told::Decided;
 use super::{Api, input};
 
@@ -30,7 +30,10 @@ impl Api {
         let demand = under(prepared.whole(self), once)?;
         let decision = demand.check().await.map_err(input)?;
         prepared.note(self, &decision);
-        Ok(Decided::new(decision, &demand))
+        let mut decided = Decided::new(decision, &demand);
+        decided.under(once.map(|(id, _)| id));
+        self.receipts.renew(self.limiter.store()).await;
+        Ok(decided)
     }
 
     /// The same on a store that needs no I/O, in the caller's place, because a decision is large.
@@ -43,6 +46,7 @@ impl Api {
         demand.now().check_into(&mut decided.decision).map_err(input)?;
         prepared.note(self, &decided.decision);
         decided.number(&demand);
+        decided.under(once.map(|(id, _)| id));
         Ok(())
     }
 
@@ -63,18 +67,21 @@ impl Api {
         let demand = prepared.whole(self);
         let decision = demand.reserve(id, hold).await.map_err(input)?;
         prepared.note(self, &decision);
-        Ok(Decided::new(decision, &demand))
+        let mut decided = Decided::new(decision, &demand);
+        decided.under(Some(id));
+        self.receipts.renew(self.limiter.store()).await;
+        Ok(decided)
     }
 
-    /// Gives back what was charged; says whether there was anything.
-    pub(super) async fn refund_charges(
+    /// Gives back what was charged.
+    pub(super) async fn refund_charges<'c>(
         &self,
         raw: &RawCharges<'_>,
-        told: &ToldDecision<'_>,
+        told: &'c ToldDecision<'_>,
         units: u32,
-    ) -> Result<bool, Problem> {
+    ) -> Result<Refunded<'c>, Problem> {
         let (prepared, names) = (Prepared::new(raw)?, raw.labels());
-        let refund = Refund::read(told, |name| names.contains(&name))?;
+        let refund = Refund::read(told, self.judge().await, |name| names.contains(&name))?;
         refund.give_back(&prepared.whole(self), units).await
     }
 

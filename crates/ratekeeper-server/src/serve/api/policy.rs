@@ -10,7 +10,7 @@ use super::call::{CheckCall, PolicyRequest, ToldDecision};
 use super::charges::cost_out_of_range;
 use super::facts::CallFacts;
 use super::problem::Problem;
-use super::refund::Refund;
+use super::refund::{Refund, Refunded};
 use super::told::Decided;
 use super::value::Text;
 use super::{Api, input};
@@ -36,7 +36,10 @@ impl Api {
         }
         let decision = demand.check().await.map_err(input)?;
         self.note(demand, &decision);
-        Ok(Decided::new(decision, demand))
+        let mut decided = Decided::new(decision, demand);
+        decided.under(demand.id());
+        self.receipts.renew(self.limiter.store()).await;
+        Ok(decided)
     }
 
     /// The same on a store that needs no I/O.
@@ -44,7 +47,9 @@ impl Api {
         let mut decision = Decision::default();
         demand.now().check_into(&mut decision).map_err(input)?;
         self.note(demand, &decision);
-        Ok(Decided::new(decision, demand))
+        let mut decided = Decided::new(decision, demand);
+        decided.under(demand.id());
+        Ok(decided)
     }
 
     pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decided, Problem> {
@@ -61,20 +66,23 @@ impl Api {
         let demand = self.demand(call)?;
         let decision = demand.reserve(id, hold).await.map_err(input)?;
         self.note(&demand, &decision);
-        Ok(Decided::new(decision, &demand))
+        let mut decided = Decided::new(decision, &demand);
+        decided.under(Some(id));
+        self.receipts.renew(self.limiter.store()).await;
+        Ok(decided)
     }
 
-    /// Gives back what was charged; says whether there was anything.
-    pub(super) async fn refund_request(
+    /// Gives back what was charged.
+    pub(super) async fn refund_request<'c>(
         &self,
         call: &PolicyRequest<'_>,
-        told: &ToldDecision<'_>,
+        told: &'c ToldDecision<'_>,
         units: u32,
-    ) -> Result<bool, Problem> {
+    ) -> Result<Refunded<'c>, Problem> {
         let demand = self.demand(call)?;
         let is_known =
             |name: &str| !demand.is_limited() || demand.quotas().any(|known| known.label() == name);
-        Refund::read(told, is_known)?.give_back(&demand, units).await
+        Refund::read(told, self.judge().await, is_known)?.give_back(&demand, units).await
     }
 
     pub(super) async fn reset_request(&self, call: &PolicyRequest<'_>) -> Result<usize, Problem> {

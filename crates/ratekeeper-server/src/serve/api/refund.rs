@@ -1,33 +1,57 @@
 //! A decision as it was told, read again for what it charged.
 
-use ratekeeper::bounds::LIMIT_MAX;
-use ratekeeper::{Decision, DecisionParts, Demand, Name, Origin, Receipt, VerdictParts};
+use ratekeeper::bounds::{LIMIT_MAX, RECEIPT_MAX};
+use ratekeeper::{Decision, DecisionParts, Demand, Name, Origin, Timestamp, VerdictParts};
+use serde_json::{Value, json};
 
 use super::call::{ToldDecision, ToldLimit};
 use super::charges::cost_out_of_range;
 use super::problem::Problem;
+use super::receipt::{About, Receipts};
 use super::value::{Few, Text};
 
-/// The latest instant that a receipt can name: stores count no further.
-const RECEIPT_MAX: u64 = 1 << 53;
-
 /// What a decision charged.
-pub(super) struct Refund {
+pub(super) struct Refund<'c> {
     decision: Decision,
     is_charged: bool,
+    /// The limits of which nothing can be given back, and why.
+    refused: Vec<(&'c str, &'static str)>,
 }
 
-impl Refund {
+/// What was given back.
+pub(super) struct Refunded<'c> {
+    units: u64,
+    refused: Vec<(&'c str, &'static str)>,
+}
+
+/// Who can tell a receipt from one that is made up or too old.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge<'j> {
+    pub(super) receipts: &'j Receipts,
+    pub(super) now: Timestamp,
+}
+
+impl<'c> Refund<'c> {
     /// Reads a decision that was told, on limits whose names `is_known` knows. What cannot be is refused, also
     /// where nothing would be given back.
-    pub(super) fn read(told: &ToldDecision<'_>, is_known: impl Fn(&str) -> bool) -> Result<Self, Problem> {
+    pub(super) fn read(
+        told: &'c ToldDecision<'_>,
+        judge: Judge<'_>,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Result<Self, Problem> {
         let origin = told.counted_by()?;
         let Few(limits) = &told.limits;
-        let mut verdicts = Vec::with_capacity(limits.len());
+        let (mut verdicts, mut refused) = (Vec::with_capacity(limits.len()), Vec::new());
+        let mut at = Timestamp::default();
         for (index, limit) in limits.iter().enumerate() {
-            let verdict =
-                charged(limit).map_err(|problem| problem.within(&format!("decision.limits[{index}]")));
-            verdicts.push(verdict?);
+            let charged = judge.charged(limit, origin);
+            match charged.map_err(|problem| problem.within(&format!("decision.limits[{index}]")))? {
+                Ok((verdict, decided_at)) => {
+                    verdicts.push(verdict);
+                    at = at.max(decided_at);
+                }
+                Err(why) => refused.push((limit.name.as_str(), why)),
+            }
         }
         // A decision of a store has limits; without any, it is not the whole decision.
         let is_cut = limits.is_empty() && origin == Origin::Store;
@@ -37,16 +61,61 @@ impl Refund {
             let expected = "what the decision on this request said of its limits";
             return Err(Problem::wrong("decision.limits", expected));
         }
-        let decision = DecisionParts { origin, verdicts, ..DecisionParts::default() };
-        Ok(Self { decision: decision.into(), is_charged })
+        let decision = DecisionParts { origin, at, verdicts, ..DecisionParts::default() };
+        Ok(Self { decision: decision.into(), is_charged, refused })
     }
 
-    /// Gives it back; says whether there was anything. Charges and verdicts are paired by counter.
-    pub(super) async fn give_back(&self, demand: &Demand<'_>, units: u32) -> Result<bool, Problem> {
-        if !self.is_charged || units == 0 || !demand.is_limited() {
-            return Ok(false);
+    /// Gives it back. Charges and verdicts are paired by counter.
+    pub(super) async fn give_back(self, demand: &Demand<'_>, units: u32) -> Result<Refunded<'c>, Problem> {
+        let Self { decision, is_charged, refused } = self;
+        if !is_charged || units == 0 || !demand.is_limited() {
+            return Ok(Refunded { units: 0, refused });
         }
-        demand.refund_told(self.decision.clone(), units).await.map_err(Problem::store)
+        let units = demand.refund_told(decision, units).await.map_err(Problem::store)?;
+        Ok(Refunded { units, refused })
+    }
+}
+
+impl Refunded<'_> {
+    pub(super) fn json(&self) -> Value {
+        let mut answer = json!({ "refunded": self.units > 0, "units": self.units });
+        if !self.refused.is_empty() {
+            let refused = self.refused.iter().map(|(name, why)| json!({ "name": name, "why": why }));
+            answer["refused"] = refused.collect();
+        }
+        answer
+    }
+}
+
+impl Judge<'_> {
+    /// What was told of one quota, read again, and when it was decided; or why nothing of it can be given
+    /// back. Its name is of no use here: the counter says which it was.
+    fn charged(
+        self,
+        limit: &ToldLimit<'_>,
+        origin: Origin,
+    ) -> Result<Result<(VerdictParts, Timestamp), &'static str>, Problem> {
+        let quota = limit.quota.as_str().parse().map_err(|error| Problem::wrong_input("quota", &error))?;
+        if limit.cost > LIMIT_MAX {
+            return Err(cost_out_of_range());
+        }
+        let parts = VerdictParts { cost: limit.cost, ..VerdictParts::new(Name::RAW, quota) };
+        let Some(text) = limit.receipt.as_ref().map(Text::as_str) else {
+            return Ok(Ok((parts, Timestamp::default())));
+        };
+        let about = About { origin, quota: limit.quota.as_str().as_bytes(), cost: limit.cost };
+        let read = self.receipts.read(text, about);
+        let Some(signed) = read.map_err(|()| Problem::wrong("receipt", "a receipt as a decision has it"))?
+        else {
+            return Ok(Err("unsigned"));
+        };
+        let (receipt, counter, nonce) = (Some(signed.receipt), signed.counter, signed.nonce);
+        let parts = VerdictParts { receipt, counter, nonce, ..parts };
+        let counted_until = ratekeeper::Verdict::from(parts).counted_until();
+        if signed.at.after(RECEIPT_MAX) <= self.now || counted_until <= self.now.as_micros() {
+            return Ok(Err("expired"));
+        }
+        Ok(Ok((parts, signed.at)))
     }
 }
 
@@ -75,27 +144,4 @@ fn has_twice(verdicts: &[VerdictParts]) -> bool {
         one.receipt.is_some() && (one.counter, one.receipt) == (other.counter, other.receipt)
     };
     verdicts.iter().enumerate().any(|(index, one)| verdicts[..index].iter().any(|other| same(one, other)))
-}
-
-/// What was told of one quota, read again. Its name is of no use here: the counter says which it was.
-fn charged(limit: &ToldLimit<'_>) -> Result<VerdictParts, Problem> {
-    let quota = limit.quota.as_str().parse().map_err(|error| Problem::wrong_input("quota", &error))?;
-    if limit.cost > LIMIT_MAX {
-        return Err(cost_out_of_range());
-    }
-    let parts = VerdictParts { cost: limit.cost, ..VerdictParts::new(Name::RAW, quota) };
-    let Some(text) = limit.receipt.as_ref().map(Text::as_str) else { return Ok(parts) };
-    let (receipt, counter) =
-        read(text).ok_or_else(|| Problem::wrong("receipt", "a receipt as a decision has it"))?;
-    Ok(VerdictParts { receipt: Some(receipt), counter, ..parts })
-}
-
-/// Reads `at.detail.counter`, the counter in hexadecimal.
-fn read(text: &str) -> Option<(Receipt, u64)> {
-    let mut parts = text.split('.');
-    let at = parts.next()?.parse().ok().filter(|at| *at <= RECEIPT_MAX)?;
-    let detail = parts.next()?.parse().ok()?;
-    let counter = parts.next().filter(|counter| counter.len() == 16)?;
-    let counter = u64::from_str_radix(counter, 16).ok().filter(|_| parts.next().is_none())?;
-    Some((Receipt { at, detail }, counter))
 }

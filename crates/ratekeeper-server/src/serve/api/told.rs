@@ -1,20 +1,25 @@
 //! Decisions as JSON.
 
 use std::io::Write as _;
+use std::ops::Range;
 
 use ratekeeper::{Decision, Demand, Enforcement, Labels, Origin, Verdict, Wait};
 use smallvec::SmallVec;
+
+use super::receipt::{About, Pen, Receipts, Signed};
 
 /// A decision, and a number for the counter of each verdict that means the same in every process.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) decision: Decision,
     counters: SmallVec<[u64; 4]>,
+    /// The id that it is told again under.
+    id: Option<Box<str>>,
 }
 
 impl Decided {
     pub(super) fn new(decision: Decision, demand: &Demand<'_>) -> Self {
-        let mut decided = Self { decision, counters: SmallVec::new() };
+        let mut decided = Self { decision, ..Self::default() };
         decided.number(demand);
         decided
     }
@@ -24,10 +29,15 @@ impl Decided {
         let number = |verdict: &Verdict| verdict.receipt().map_or(0, |_| demand.number_of(verdict));
         self.counters.extend(self.decision.verdicts().iter().map(number));
     }
+
+    /// Notes that it is told again under this id.
+    pub(super) fn under(&mut self, id: Option<&str>) {
+        self.id = id.map(Into::into);
+    }
 }
 
 /// A decision, as callers read it. Times are whole microseconds; `null` is never.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Told<'d> {
     pub(super) decision: &'d Decision,
     /// In a batch: the status it would have had alone.
@@ -38,12 +48,19 @@ pub(super) struct Told<'d> {
     pub(super) labels: Labels<'d>,
     /// The numbers of the counters, for receipts.
     pub(super) counters: &'d [u64],
+    /// Signs the receipts; without one, there are none.
+    pub(super) pen: Option<Pen>,
 }
 
 impl<'d> Told<'d> {
-    pub(super) fn new(decided: &'d Decided, labels: Labels<'d>) -> Self {
-        let Decided { decision, counters } = decided;
-        Self { decision, status: None, explained: false, labels, counters }
+    pub(super) fn new(decided: &'d Decided, labels: Labels<'d>, receipts: &Receipts) -> Self {
+        let Decided { decision, counters, id } = decided;
+        let pen = if counters.iter().any(|counter| *counter != 0) {
+            receipts.pen(id.as_deref().map(|id| (id, decision.at())))
+        } else {
+            None
+        };
+        Self { decision, status: None, explained: false, labels, counters, pen }
     }
 }
 
@@ -75,18 +92,32 @@ impl Told<'_> {
             if index > 0 {
                 into.push(b',');
             }
-            let counter = self.counters.get(index).copied().unwrap_or_default();
-            limit(into, verdict, self.labels.of(verdict), counter);
+            let quota = limit(into, verdict, self.labels.of(verdict));
+            if let (Some(pen), Some(receipt)) = (&self.pen, verdict.receipt()) {
+                let counter = self.counters.get(index).copied().unwrap_or_default();
+                let signed = Signed { receipt, counter, at: decision.at(), nonce: pen.nonce };
+                let quota: SmallVec<[u8; 32]> = into[quota].into();
+                let about = About { origin: decision.origin(), quota: &quota, cost: verdict.cost() };
+                into.extend_from_slice(br#","receipt":""#);
+                pen.write(into, &signed, about);
+                into.push(b'"');
+            }
+            into.push(b'}');
         }
         into.extend_from_slice(b"]}");
     }
 }
 
-fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str, counter: u64) {
+/// Appends what one quota said, all but the end; returns where the quota stands.
+fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str) -> Range<usize> {
     into.extend_from_slice(br#"{"name":"#);
     text(into, name);
+    into.extend_from_slice(br#","quota":""#);
     // A quota prints as letters, digits and signs that are none of JSON's.
-    let _ = write!(into, r#","quota":"{}","level":""#, verdict.quota());
+    let start = into.len();
+    let _ = write!(into, "{}", verdict.quota());
+    let quota = start..into.len();
+    into.extend_from_slice(br#"","level":""#);
     into.extend_from_slice(verdict.level().as_str().as_bytes());
     into.extend_from_slice(if verdict.enforcement() == Enforcement::Enforce {
         br#"","enforced":true"#
@@ -97,22 +128,7 @@ fn limit(into: &mut Vec<u8>, verdict: &Verdict, name: &str, counter: u64) {
     number(into, br#","remaining":"#, verdict.remaining().into());
     number(into, br#","reset_after_us":"#, verdict.reset_after().as_micros() as u64);
     wait(into, br#","retry_after_us":"#, verdict.retry_after());
-    if let Some(receipt) = verdict.receipt() {
-        number(into, br#","receipt":""#, receipt.at);
-        number(into, b".", receipt.detail.into());
-        // Which counter it is of, so that a refund finds it whatever the order.
-        into.push(b'.');
-        hexadecimal(into, counter);
-        into.push(b'"');
-    }
-    into.push(b'}');
-}
-
-/// Sixteen digits. The formatter of the standard library takes four times as long for them.
-fn hexadecimal(into: &mut Vec<u8>, number: u64) {
-    let digit = |shift: u32| b"0123456789abcdef"[(number >> (60 - 4 * shift) & 15) as usize];
-    let digits: [u8; 16] = std::array::from_fn(|place| digit(place as u32));
-    into.extend_from_slice(&digits);
+    quota
 }
 
 /// A member's name, as it is written, and a number. Writing to a vector cannot fail.

@@ -90,6 +90,11 @@ settings! {
         #[arg(value_name = "FILE", env = "RATEKEEPER_ADMIN_TOKEN_FILE")]
         pub admin_token_file: PathBuf,
 
+        /// Receipts are signed with the key in this file, of at least 32 characters; while it changes, the one before
+        /// stands in the second line [default: a key that the store keeps]
+        #[arg(value_name = "FILE", env = "RATEKEEPER_RECEIPT_KEY_FILE")]
+        pub receipt_key_file: PathBuf,
+
         /// Serves nothing that is for operators alone; =false serves it after all
         #[arg(value_name = "BOOL", env = "RATEKEEPER_NO_ADMIN")]
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]

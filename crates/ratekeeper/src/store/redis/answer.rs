@@ -26,6 +26,9 @@ const REPEATED: u8 = 3;
 const OTHER_CHECK: u8 = 4;
 const UNREADABLE: u8 = 5;
 const NOT_WRITTEN: u8 = 7;
+const ADJUSTED: u8 = 10;
+/// Bytes of how many units of a charge were given back.
+const UNITS_BYTES: usize = 4;
 
 /// The answer to one item.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +127,8 @@ fn skip(reader: &mut Reader<'_>, asked: Asked) -> Result<(), StoreError> {
             let length = reader.u8()?;
             reader.take(length.into()).map(|_| ())
         }
-        OTHER_CHECK | 10..=15 => Ok(()),
+        ADJUSTED => reader.take(UNITS_BYTES * asked.charges).map(|_| ()),
+        OTHER_CHECK | 11..=15 => Ok(()),
         _ => Err(garbled()),
     }
 }
@@ -210,12 +214,19 @@ impl<'a> Answer<'a> {
     /// What became of a call to settle.
     pub(super) fn settled(self) -> Result<Settled, StoreError> {
         match self.bytes.first() {
-            Some(10) => Ok(Settled::Done),
+            Some(&ADJUSTED) => Ok(Settled::Done),
             Some(11) => Ok(Settled::Already),
             Some(12) => Ok(Settled::Lapsed),
             Some(13) => Ok(Settled::Unknown),
             _ => Err(self.failure()),
         }
+    }
+
+    /// How many units of all charges were given back.
+    pub(super) fn given_back(self) -> Result<u64, StoreError> {
+        let Some((&ADJUSTED, units)) = self.bytes.split_first() else { return Err(self.failure()) };
+        let (units, _) = units.as_chunks::<UNITS_BYTES>();
+        Ok(units.iter().map(|units| u64::from(u32::from_le_bytes(*units))).sum())
     }
 
     /// Whether there was a counter to forget.

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use ratekeeper_core::{
-    Algorithm, CalendarUnit, Charge, Check, Emergency, Enforcement, Key, Quota, Receipt, Reservation,
-    Timestamp,
+    Algorithm, CalendarUnit, Charge, Check, Emergency, Enforcement, Key, Quota, Receipt, ReceiptNote,
+    Reservation, Timestamp,
 };
 use smallvec::SmallVec;
 
@@ -48,9 +48,19 @@ struct OwnKey {
     end: u32,
 }
 
-/// How a charge of an earlier check is changed.
+/// What is done to a charge of an earlier check.
+#[derive(Clone, Debug)]
+pub(super) struct Change<'a> {
+    pub(super) target: Target<'a>,
+    pub(super) units: Units,
+    pub(super) receipt: Receipt,
+    /// Where it is noted how much was given back, if the receipt left the process.
+    pub(super) note: Option<(Vec<u8>, ReceiptNote)>,
+}
+
+/// How the charge is changed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+pub(super) enum Units {
     /// So many units are given back.
     Refund(u32),
     /// So many units more are charged, whether or not there is room.
@@ -131,7 +141,7 @@ impl Item {
     /// reservation is open still.
     pub(super) fn adjust<'t>(
         id: Option<(&[u8], u64)>,
-        changes: impl ExactSizeIterator<Item = (Target<'t>, Change, Receipt)>,
+        changes: impl ExactSizeIterator<Item = Change<'t>>,
     ) -> Self {
         let mut item = Self::sized(changes.len());
         item.body.extend_from_slice(&[3, changes.len() as u8, 0]);
@@ -143,21 +153,36 @@ impl Item {
             None => item.body.extend_from_slice(&[0, 0]),
         }
         item.body.extend_from_slice(&id.map_or(0, |(_, digest)| digest).to_le_bytes());
-        for (target, change, receipt) in changes {
-            let (kind, units) = match change {
-                Change::Refund(units) => (0, units),
-                Change::TopUp(units) => (1, units),
+        for Change { target, units, receipt, note } in changes {
+            let (kind, units) = match units {
+                Units::Refund(units) => (0, units),
+                Units::TopUp(units) => (1, units),
             };
             item.body.push(kind);
             item.number(receipt.at as f64);
             item.body.extend_from_slice(&receipt.detail.to_le_bytes());
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
             item.refer(key);
+            item.noted(note);
             let flags = if target.quota.calendar_window().is_some() { ON_CALENDAR } else { 0 };
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
             terms(&mut item.body, head, target.tag, units, &target.quota);
         }
         item
+    }
+
+    /// Where to note what is given back.
+    fn noted(&mut self, note: Option<(Vec<u8>, ReceiptNote)>) {
+        let (cost, until) = note.as_ref().map_or((0, 0), |(_, note)| (note.cost, note.until));
+        match note {
+            Some((name, _)) => {
+                let key = self.key(Class::Text, |names| names.extend_from_slice(&name));
+                self.refer(key);
+            }
+            None => self.body.extend_from_slice(&[0, 0]),
+        }
+        self.body.extend_from_slice(&cost.to_le_bytes());
+        self.number(until as f64);
     }
 
     /// Forgets a counter.

@@ -6,6 +6,8 @@
 //! | `rk:l:RULE:QUOTA:SUBJECT` | a sliding log | list |
 //! | `rk:h:RULE:QUOTA:SUBJECT` | holders of a concurrency limit | list |
 //! | `rk:i:ID` | an idempotency id or a reservation | string |
+//! | `rk:g:NUMBER:COUNTER` | units given back under a receipt that left the process | string |
+//! | `rk:secret` | what such receipts are signed with | string |
 //! | `rk:control` | switches for all instances | hash |
 //! | `ratelimit:ENDPOINT:ORG:PROJECT` | a fixed window, as Application Kit keeps it | string |
 //! | `ratelimit_override:ENDPOINT:ORG:PROJECT` | an override, as Application Kit keeps it | hash |
@@ -88,6 +90,20 @@ impl Layout {
         let mut key = format!("{}rk:i:", self.prefix).into_bytes();
         escape(id, false, &mut key);
         key
+    }
+
+    /// The key of what was given back under the number of a receipt, for the counter with this tag in the
+    /// value of this name.
+    pub(super) fn receipt(&self, nonce: u64, tag: u32, counter: &[u8]) -> Vec<u8> {
+        let counter = counter.strip_prefix(self.prefix.as_bytes()).unwrap_or(counter);
+        let mut key = format!("{}rk:g:{nonce:016x}{tag:08x}:", self.prefix).into_bytes();
+        key.extend_from_slice(counter);
+        key
+    }
+
+    /// The key of the secret that signs receipts.
+    pub(super) fn secret(&self) -> String {
+        format!("{}rk:secret", self.prefix)
     }
 
     /// The key of the switches.

@@ -5,12 +5,12 @@
 
 use ratekeeper_core::{
     Algorithm, Calendar, CalendarUnit, Charge, Check, Decision, Emergency, Enforcement, Key, Level, Name,
-    Origin, Quota, Receipt, Timestamp,
+    Origin, Quota, Timestamp,
 };
 use std::time::Duration;
 
 use super::answer::{Answer, Reader, garbled};
-use super::encode::{Change, Target, tag_of};
+use super::encode::{Change, Target, Units, tag_of};
 use super::layout::{Class, Layout};
 use super::script::FORMAT;
 use crate::store::StoreError;
@@ -96,25 +96,22 @@ impl<'a> Record<'a> {
     }
 
     /// What is to be done to make its charges `actual` units (`None`: undone).
-    pub(super) fn changes(
-        &self,
-        actual: Option<u32>,
-    ) -> Result<Vec<(Target<'_>, Change, Receipt)>, StoreError> {
+    pub(super) fn changes(&self, actual: Option<u32>) -> Result<Vec<Change<'_>>, StoreError> {
         let key = Key::new(Name::new("held")?, "held")?;
         let charges = self.charges(self.charges.iter().map(|kept| (key, &kept.quota, 0)))?;
         let decision = self.answer.recorded(&charges, |index| self.charges[index].tag)?;
         let mut changes = Vec::new();
         for (kept, verdict) in self.charges.iter().zip(decision.verdicts()) {
             let Some(receipt) = verdict.receipt() else { continue };
-            let change = match actual {
+            let units = match actual {
                 Some(_) if kept.flat => continue,
-                Some(actual) if actual > kept.cost => Change::TopUp(actual - kept.cost),
-                Some(actual) => Change::Refund(kept.cost - actual),
-                None => Change::Refund(kept.cost),
+                Some(actual) if actual > kept.cost => Units::TopUp(actual - kept.cost),
+                Some(actual) => Units::Refund(kept.cost - actual),
+                None => Units::Refund(kept.cost),
             };
             let quota = *verdict.quota();
             let target = Target { class: kept.class, name: kept.name, tag: kept.tag, quota };
-            changes.push((target, change, receipt));
+            changes.push(Change { target, units, receipt, note: None });
         }
         Ok(changes)
     }

@@ -1,26 +1,36 @@
 -- Refunds, settlements and resets.
 
+-- What was given back under a receipt that left the process: format, units.
+local NOTE, NOTE_BYTES = '<BI4', 5
+
 local function roll(ch, window, at)
   ch.a, ch.c, ch.e = sliding_roll(ch.a, ch.c, ch.e, window, at)
   ch.b = window
 end
 
+-- Each of the functions that refund says whether anything of the charge still counted.
 local function refund_packed(ch, at)
+  local is_there = false
   if ch.alg == FIXED then
-    if ch.receipt == ch.a and at < ch.a then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
+    is_there = ch.receipt == ch.a and at < ch.a and ch.c > 0
+    if is_there then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
   elseif ch.alg == SLIDING then
     roll(ch, ch.b, at)
     if ch.receipt == ch.a then
+      is_there = ch.e > 0
       ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
     elseif ch.receipt + ch.b == ch.a then
+      is_there = ch.c > 0
       ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
     end
   else
     -- Units drain in the order they came: what is left of a charge is owed until its receipt.
-    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, ch.detail
-    if still < 0 then still, part = 0, 0 end
+    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, fmod(ch.detail, ch.limit)
+    still = still + (ch.detail - part) / ch.limit
+    if ch.receipt < at then still, part = 0, 0 end
     if less(still, part, gm, gr) then gm, gr = still, part end
     local debt, rest = debt_of(ch, at)
+    is_there = gm + gr > 0 and debt + rest > 0
     if less(gm, gr, debt, rest) then
       debt, rest = debt - gm, rest - gr
       if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
@@ -30,6 +40,7 @@ local function refund_packed(ch, at)
     ch.a, ch.b, ch.c, ch.e = at + debt, 0, rest, ch.limit
   end
   save(ch)
+  return is_there
 end
 
 local function top_up_packed(ch, at)
@@ -57,8 +68,9 @@ end
 local function adjust_list(ch, at)
   local list = ch.list
   if ch.kind == 0 then
-    if list.stored + list.tail == 0 then return end
-    if ch.alg == LOG then refund_log(list, ch, at) else release(list, ch, at) end
+    if list.stored + list.tail == 0 then return false end
+    if ch.alg == LOG then return refund_log(list, ch, at) end
+    return release(list, ch, at)
   elseif ch.alg == LOG then
     if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
     if ch.window > list.window then list.window = ch.window end
@@ -75,12 +87,59 @@ local function adjust_kit(kit, ch)
   if ch.kind == 0 then
     -- Its time to live is known to a millisecond; another window ends much later.
     local ends = now + kit.left * 1000
-    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return end
+    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 or kit.count == 0 then return false end
     units = -(units < kit.count and units or kit.count)
   elseif not kit.exists and kit.add == 0 then
     kit.left = ch.window / 1000
   end
   kit.count, kit.add = kit.count + units, kit.add + units
+  return true
+end
+
+-- Cuts a refund to what its receipt has left; false if what is noted of it cannot be read.
+local function look_up_note(ch)
+  local value = values[ch.note]
+  ch.given = 0
+  if value then
+    if #value ~= NOTE_BYTES or not READABLE[byte(value)] then return false end
+    local _
+    _, ch.given = unpack_from(NOTE, value)
+  end
+  local left = ch.until_when > now and ch.whole - ch.given or 0
+  if ch.cost > left then
+    ch.cost = left > 0 and left or 0
+    if ch.alg == TOKEN or ch.alg == LEAKY then ch.cm, ch.cr = span(ch.cost, ch.window, ch.limit) end
+  end
+  return true
+end
+
+local function take_note(ch)
+  values[ch.note] = pack(NOTE, FORMAT, ch.given + ch.cost)
+  found[ch.note] = ch.until_when
+  mark(ch.note, ANEW)
+end
+
+-- Changes one charge; how many units of it were given back.
+local function adjust_one(ch)
+  load(ch) -- again: two charges may share a value
+  if ch.note > 0 then look_up_note(ch) end
+  if ch.cost == 0 then return 0 end
+  local at = now
+  local seen, window = newest(ch)
+  if seen > at and seen - at <= window then at = seen end
+  local is_there = false
+  if ch.list then
+    is_there = adjust_list(ch, at)
+  elseif ch.kit then
+    is_there = adjust_kit(ch.kit, ch)
+  elseif ch.kind == 1 then
+    top_up_packed(ch, at)
+  elseif ch.index then
+    is_there = refund_packed(ch, at)
+  end
+  if ch.kind == 1 or not is_there then return 0 end
+  if ch.note > 0 then take_note(ch) end
+  return ch.cost
 end
 
 local function adjust(n, pos, deny_writes)
@@ -88,10 +147,11 @@ local function adjust(n, pos, deny_writes)
   id, digest, pos = unpack_from('<I2c8', blob, pos)
   local charges, failure = {}, nil
   for i = 1, n do
-    local kind, receipt, detail, k
-    kind, receipt, detail, k, pos = unpack_from('<BdI4I2', blob, pos)
+    local kind, receipt, detail, k, note, whole, until_when
+    kind, receipt, detail, k, note, whole, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
     local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
+    ch.note, ch.whole, ch.until_when = note, whole, until_when
     charges[i], pos = ch, pos + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
@@ -103,7 +163,8 @@ local function adjust(n, pos, deny_writes)
   end
   if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   for i = 1, n do
-    failure = failure or load(charges[i])
+    local ch = charges[i]
+    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note) or nil
   end
   if failure then return failure, pos end
   if known then
@@ -111,23 +172,11 @@ local function adjust(n, pos, deny_writes)
     found[id] = known.forget_at
     mark(id, IN_PLACE)
   end
+  local answer = { '\10' }
   for i = 1, n do
-    local ch = charges[i]
-    load(ch) -- again: two charges may share a value
-    local at = now
-    local seen, window = newest(ch)
-    if seen > at and seen - at <= window then at = seen end
-    if ch.list then
-      adjust_list(ch, at)
-    elseif ch.kit then
-      adjust_kit(ch.kit, ch)
-    elseif ch.kind == 1 then
-      top_up_packed(ch, at)
-    elseif ch.index then
-      refund_packed(ch, at)
-    end
+    answer[i + 1] = pack('<I4', adjust_one(charges[i]))
   end
-  return '\10', pos
+  return concat(answer), pos
 end
 
 local function reset(alg, pos, deny_writes)

@@ -27,7 +27,9 @@
 --             2  once     I2 plan, the keys, B peek, I2 id key, I2 argument with what to
 --                         keep, d keep and d hold in microseconds (hold -1: none), c8 digest
 --             3  adjust   I2 charges, I2 id key (0: none), c8 digest, and for each charge
---                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the charge
+--                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the key where it
+--                         is noted what a receipt gave back (I2, 0: nowhere), I4 the cost in all and d
+--                         until when the receipt is good, the charge
 --             4  reset    I2 algorithm, I2 key, I4 tag
 --             5  penal    I2 plan with penalties, B what it is (0 check, 1 peek, 2 once), the keys, I2
 --                         for each penalty the key of its counters, and what a `once` has
@@ -53,7 +55,7 @@
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
 --             5 unreadable (I2 key)
 --             7 not written (B length): the server's reason
---             10 done  11 settled before  12 lapsed  13 unknown
+--             10 done (for each charge I4 the units given back)  11 settled before  12 lapsed  13 unknown
 --             14 there was a counter  15 there was none
 --
 -- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where

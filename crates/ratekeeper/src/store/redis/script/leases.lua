@@ -31,28 +31,24 @@ end
 
 -- Nearly always the holder is there as it was let in; the server finds it fast.
 local function release(list, ch, at)
-  if ch.receipt <= at then return end
+  if ch.receipt <= at then return false end
   if not list.changed and not list.rewrite then
     if write('LREM', KEYS[list.k], '1', pack(ENTRY, ch.receipt, ch.cost, ch.detail)) == 1 then
       local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - ch.cost, list.next)
       write('LSET', KEYS[list.k], '0', head)
       found[list.k] = nil
-      return
+      return true
     end
   end
   fetch_all(list)
   for i = list.head, list.tail do
     if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
-      if list.at[i] <= at then return end
+      if list.at[i] <= at then return false end
       local units = ch.cost < list.units[i] and ch.cost or list.units[i]
       list.units[i], list.used, list.changed = list.units[i] - units, list.used - units, true
-      if list.units[i] == 0 then
-        for j = i, list.tail - 1 do
-          list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
-        end
-        list.tail = list.tail - 1
-      end
-      return
+      if list.units[i] == 0 then take_out(list, i) end
+      return true
     end
   end
+  return false
 end

@@ -104,6 +104,14 @@ local function boiled_down(list, limit, cost, i, used)
   end
 end
 
+-- Takes an entry out of a list that was read whole.
+local function take_out(list, i)
+  for j = i, list.tail - 1 do
+    list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
+  end
+  list.tail = list.tail - 1
+end
+
 local function append(list, at, units, number)
   local i = list.tail + 1
   list.tail, list.at[i], list.units[i], list.number[i] = i, at, units, number

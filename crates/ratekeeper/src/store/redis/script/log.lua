@@ -24,15 +24,22 @@ local function push(list, at, units)
   list.used = list.used + units
 end
 
+-- Takes from the entry that the receipt names and no other.
 local function refund_log(list, ch, at)
-  if ch.receipt + ch.window <= at then return end
-  fetch_all(list)
-  local left = ch.cost
-  while left > 0 and list.tail >= list.head and last_of(list) >= ch.receipt do
-    local i = list.tail
-    local units = left < list.units[i] and left or list.units[i]
-    left, list.units[i], list.used = left - units, list.units[i] - units, list.used - units
-    if list.units[i] == 0 then list.tail = i - 1 end
+  if ch.receipt + ch.window <= at then return false end
+  local low, high = list.head, list.tail
+  while low < high do -- to the first entry that is not older
+    local middle = low + high
+    middle = (middle - middle % 2) / 2
+    if not list.at[middle] then fetch(list, middle, middle) end
+    if list.at[middle] < ch.receipt then low = middle + 1 else high = middle end
   end
-  list.changed = true
+  if low > list.tail then return false end
+  if not list.at[low] then fetch(list, low, low) end
+  if list.at[low] ~= ch.receipt then return false end
+  fetch_all(list)
+  local units = ch.cost < list.units[low] and ch.cost or list.units[low]
+  list.units[low], list.used, list.changed = list.units[low] - units, list.used - units, true
+  if list.units[low] == 0 then take_out(list, low) end
+  return true
 end

@@ -1,0 +1,81 @@
+//! What was given back under the numbers of receipts that left the process.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use ratekeeper_core::ReceiptNote;
+
+/// Receipts a store remembers at once: those that were given back and whose charge still counts. Beyond
+/// that nothing is given back, because nobody could tell whether it was before.
+pub const RECEIPTS_MAX: usize = 100_000;
+
+/// The number of a counter, and that of a receipt.
+type Receipt = (u64, u64);
+
+/// Units that were given back, forgotten once the charge no longer counts.
+#[derive(Debug, Default)]
+pub(super) struct Receipts {
+    given: HashMap<Receipt, u32>,
+    forget: BinaryHeap<Reverse<(u64, Receipt)>>,
+}
+
+impl Receipts {
+    /// How many of `units` may still be given back.
+    pub(super) fn left(&mut self, counter: u64, note: ReceiptNote, units: u32, now: u64) -> u32 {
+        while self.forget.peek().is_some_and(|Reverse((until, _))| *until <= now) {
+            if let Some(Reverse((_, over))) = self.forget.pop() {
+                self.given.remove(&over);
+            }
+        }
+        if note.until <= now {
+            return 0;
+        }
+        match self.given.get(&(counter, note.nonce)) {
+            Some(given) => units.min(note.cost.saturating_sub(*given)),
+            None if self.given.len() >= RECEIPTS_MAX => 0,
+            None => units.min(note.cost),
+        }
+    }
+
+    /// Notes that `units` were given back.
+    pub(super) fn note(&mut self, counter: u64, note: ReceiptNote, units: u32) {
+        let receipt = (counter, note.nonce);
+        let given = self.given.entry(receipt).or_insert_with(|| {
+            self.forget.push(Reverse((note.until, receipt)));
+            0
+        });
+        *given = given.saturating_add(units);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_gives_back_its_cost_once_and_is_forgotten_in_time() {
+        let mut receipts = Receipts::default();
+        let note = ReceiptNote { nonce: 7, cost: 5, until: 100 };
+        assert_eq!(receipts.left(1, note, 3, 0), 3);
+        receipts.note(1, note, 3);
+        assert_eq!(receipts.left(1, note, 9, 0), 2);
+        receipts.note(1, note, 2);
+        assert_eq!(receipts.left(1, note, 1, 99), 0);
+        assert_eq!(receipts.left(2, note, 9, 99), 5, "the same number of another counter");
+        assert_eq!(receipts.left(1, note, 1, 100), 0, "it is over");
+        assert!(receipts.given.is_empty(), "and forgotten");
+    }
+
+    #[test]
+    fn a_full_memory_gives_nothing_back() {
+        let mut receipts = Receipts::default();
+        for nonce in 1..=RECEIPTS_MAX as u64 {
+            receipts.note(1, ReceiptNote { nonce, cost: 2, until: 100 }, 1);
+        }
+        let new = ReceiptNote { nonce: u64::MAX, cost: 2, until: 200 };
+        assert_eq!(receipts.left(1, new, 1, 99), 0);
+        let known = ReceiptNote { nonce: 1, cost: 2, until: 100 };
+        assert_eq!(receipts.left(1, known, 5, 99), 1);
+        assert_eq!(receipts.left(1, new, 1, 100), 1, "there is room again");
+    }
+}
