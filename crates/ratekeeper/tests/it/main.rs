@@ -10,4 +10,5 @@ mod limiter;
 mod memory;
 mod penalties;
 mod urls;
+mod waiting;
 mod watching;
