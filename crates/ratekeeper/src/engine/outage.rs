@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ratekeeper_core::{Charges, Decision, Enforcement, InvalidInput, Name, Origin, Outcome, Quota};
 use smallvec::SmallVec;
 
+use super::verbs::Terms;
 use super::{Demand, Engine, Scope};
 use crate::store::StoreError;
 
@@ -98,10 +99,19 @@ impl Share {
 
     pub(super) fn charges<'s>(&'s self, demand: &'s Demand<'_>) -> Result<Charges<'s>, InvalidInput> {
         let mut charges = Charges::new();
+        self.charge_all(demand, &mut charges)?;
+        Ok(charges)
+    }
+
+    fn charge_all<'s>(
+        &'s self,
+        demand: &'s Demand<'_>,
+        charges: &mut Charges<'s>,
+    ) -> Result<(), InvalidInput> {
         for (rule, name, quota) in &self.0 {
             charges.push(demand.rules[*rule].charge(*name, quota)?)?;
         }
-        Ok(charges)
+        Ok(())
     }
 }
 
@@ -141,6 +151,37 @@ impl Demand<'_> {
                 Ok(decision.from_origin(Origin::Outage))
             }
         }
+    }
+}
+
+// The store does not know what was admitted without it, so this process remembers what it charged under an id.
+impl Demand<'_> {
+    /// The decision of an outage under the same id, if it charged anything. It is not charged again, whether
+    /// or not the store is back.
+    pub(super) fn admitted_before(&self, terms: &Terms<'_>) -> Option<Decision> {
+        let (under, share) = (terms.once()?, Share::of(self));
+        let charges = self.charges_without_store(&share)?;
+        let known = self.engine.process.recall(&charges.check().ok()?.by_rules(), under)?;
+        // Its refunds go to this process, as those of the first.
+        Some(known.from_origin(Origin::Outage))
+    }
+
+    /// Remembers what an outage admitted, if it charged anything.
+    #[cold]
+    pub(super) fn keep_admitted(&self, decision: &Decision, terms: &Terms<'_>) {
+        let (under, share) = (terms.once().filter(|_| !terms.is_peek()), Share::of(self));
+        let charges = self.charges_without_store(&share);
+        if let (Some(under), Some(Ok(check))) = (under, charges.as_ref().map(Charges::check)) {
+            self.engine.process.remember(&check.by_rules(), under, decision);
+        }
+    }
+
+    /// What this process charges while the store is away: its own rules, and its share of the others.
+    /// None if these are too many to be one check.
+    fn charges_without_store<'s>(&'s self, share: &'s Share) -> Option<Charges<'s>> {
+        let mut charges = self.charges(Scope::Process).ok()?;
+        share.charge_all(self, &mut charges).ok()?;
+        Some(charges)
     }
 }
 

@@ -38,6 +38,11 @@ impl<'r> Terms<'r> {
         self.purpose == Purpose::Peek
     }
 
+    /// The id, if the charge under it is final.
+    pub(super) fn once(&self) -> Option<&Reservation<'r>> {
+        self.under.as_ref().filter(|under| under.held_for().is_none())
+    }
+
     /// Whether a denial is a strike.
     pub(super) fn strikes(&self) -> bool {
         self.purpose == Purpose::Check
@@ -262,6 +267,9 @@ impl Demand<'_> {
         }
         let (own, shared) = (self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let is_alone = shared.check().is_err();
+        if !is_alone && let Some(known) = self.admitted_before(terms) {
+            return Ok(known);
+        }
         let first = self.own_part(&own, terms, is_alone).await?;
         let Ok(check) = shared.check() else { return Ok(self.followed(first, terms)) };
         if !first.is_allowed() && !terms.is_peek() {
@@ -273,7 +281,11 @@ impl Demand<'_> {
         // A repeated request was charged when it was new.
         let is_new = second.origin() != Origin::Repeat || first.origin() == Origin::Repeat;
         if terms.is_peek() || second.is_allowed() && is_new {
-            return Ok(self.followed(first.joined(&second), terms));
+            let decision = first.joined(&second);
+            if second.origin() == Origin::Outage {
+                self.keep_admitted(&decision, terms);
+            }
+            return Ok(self.followed(decision, terms));
         }
         self.undo(&own, &first, terms);
         let first = self.own_part(&own, &Terms { purpose: Purpose::Peek, under: None }, true).await?;
@@ -295,7 +307,8 @@ impl Demand<'_> {
     }
 
     /// What this process counts for itself. Beside a shared part, only reservations are kept under an id
-    /// here: the shared part knows a repeated request.
+    /// here: the shared part knows a repeated request, or the outage that admitted it
+    /// ([`Demand::admitted_before`]).
     async fn own_part(
         &self,
         own: &Charges<'_>,

@@ -336,6 +336,22 @@ impl MemoryStore {
         }
     }
 
+    /// What was remembered of the same check under this id.
+    pub(crate) fn recall(&self, check: &Check<'_>, under: &Reservation<'_>) -> Option<Decision> {
+        match self.ledger(under.id()).begin(under, check, self.clock.now()) {
+            Ok(Begin::Repeat(decision)) => Some(*decision),
+            Ok(Begin::New | Begin::Full) | Err(_) => None,
+        }
+    }
+
+    /// Remembers a decision that was charged without its id. At the bound of ids it is forgotten.
+    pub(crate) fn remember(&self, check: &Check<'_>, under: &Reservation<'_>, decision: &Decision) {
+        let mut ledger = self.ledger(under.id());
+        if let Ok(Begin::New) = ledger.begin(under, check, self.clock.now()) {
+            ledger.record(under, check, decision, Vec::new());
+        }
+    }
+
     fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Fingerprint>> {
         // The remainder of LEDGERS is below LEDGERS, whatever the width.
         self.ledgers[self.fingerprinter.id(id) as usize % LEDGERS].lock()

@@ -7,6 +7,7 @@ mod examples;
 mod examples_at_work;
 mod formats;
 mod hostile;
+mod ids;
 mod in_code;
 mod matching;
 mod modes;
