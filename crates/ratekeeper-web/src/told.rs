@@ -58,6 +58,7 @@ impl Told {
     }
 
     /// One decision on a request with these facts, whose span is `root`.
+    #[cfg(feature = "tower")]
     pub(crate) fn first(root: Span, facts: &dyn Facts, decision: Box<Decision>) -> Self {
         mark_if_watched(&root, facts, &decision);
         let state = State { last: Some(decision), ..State::default() };
