@@ -11,6 +11,7 @@ has, and a manifest that cannot be published.
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ CARGO = os.environ.get("CARGO", "cargo")
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Where cargo leaves the packages, and where they are unpacked.
 PACKED, UNPACKED = TARGET / "package", TARGET / "unpacked"
-MEMBERS = 'members = ["crates/*"]'
+MEMBERS = re.compile(r"^members = \[.*\]$", re.MULTILINE)
 
 
 def published() -> list[dict]:
@@ -52,9 +53,9 @@ def unpack(packages: list[dict]) -> None:
         for path in (UNPACKED / folder).rglob("*"):
             os.utime(path)
     manifest = (ROOT / "Cargo.toml").read_text()
-    if MEMBERS not in manifest:
-        raise SystemExit(f"error: Cargo.toml: expected a line {MEMBERS}")
-    manifest = manifest.replace(MEMBERS, f"members = {json.dumps(list(folders.values()))}")
+    manifest, count = MEMBERS.subn(f"members = {json.dumps(list(folders.values()))}", manifest)
+    if count != 1:
+        raise SystemExit(f"error: Cargo.toml: got {count} lines `members = [...]`; expected one")
     patches = [f'{name} = {{ path = "{folder}" }}' for name, folder in folders.items()]
     (UNPACKED / "Cargo.toml").write_text("\n".join([manifest, "[patch.crates-io]", *patches, ""]))
     shutil.copyfile(ROOT / "Cargo.lock", UNPACKED / "Cargo.lock")
