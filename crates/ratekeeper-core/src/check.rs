@@ -370,19 +370,20 @@ impl<'a> Check<'a> {
         self.charges
     }
 
-    /// A digest of which units of which counters are asked for: what an
-    /// idempotency id is held against, to notice one that is used twice by
-    /// mistake. The same in every process and version.
+    /// A digest of which units of which counters (service, rule, quota and subject)
+    /// are asked for: what an idempotency id is held against, to notice one that is
+    /// used twice by mistake. The same in every process and version.
     ///
     /// How much the counters hold is part of it unless rules say so ([`Check::by_rules`]).
     /// Penalties are not: a rule may gain or lose one while an id is kept.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.charges.iter().fold(DIGEST_START, |digest, charge| {
-            let (scope, quota, cost) = (charge.key.label(), charge.quota, charge.cost);
+            // Not the name that people see: rules of two services have the same.
+            let (scope, quota, cost) = (charge.key.scope_id(), charge.quota, charge.cost);
             let terms = match self.by_rules {
-                true => format!("{scope}\n{cost}\n"),
-                false => format!("{scope}\n{quota}\n{cost}\n"),
+                true => format!("{scope:x}\n{cost}\n"),
+                false => format!("{scope:x}\n{quota}\n{cost}\n"),
             };
             digest_more(digest_more(digest, terms.as_bytes()), charge.key.subject())
         })
@@ -411,6 +412,27 @@ mod tests {
         assert_ne!(one.by_rules().digest(), Check::one(&more).by_rules().digest(), "another cost");
         let key = Key::new(Name::new("api").unwrap(), "b").unwrap();
         assert_ne!(one.by_rules().digest(), Check::one(&Charge::new(key, &five)).by_rules().digest());
+    }
+
+    /// Services that share a store have rules of the same name.
+    #[test]
+    fn everything_that_names_a_counter_is_part_of_a_digest() {
+        let quota: Quota = "5/s".parse().unwrap();
+        let rule = Name::within("search", "per-user").unwrap();
+        let names = [
+            rule,
+            Name::within("images", "per-user").unwrap(),
+            Name::new("per-user").unwrap(),
+            Name::joined(rule, "rpm").unwrap(),
+            Name::joined(rule, "rpd").unwrap(),
+            Name::within("search", "per-user.rpm").unwrap(),
+        ];
+        let digest = |name: &Name| {
+            let charge = Charge::new(Key::new(*name, "ann").unwrap(), &quota);
+            Check::one(&charge).by_rules().digest()
+        };
+        let digests: std::collections::BTreeSet<u64> = names.iter().map(digest).collect();
+        assert_eq!(digests.len(), names.len());
     }
 
     #[test]

@@ -98,3 +98,21 @@ fn a_repetition_of_what_an_outage_admitted_can_be_given_back() {
     now(world.service.demand(&Ask::request(&facts)).refund(&again, 1)).unwrap();
     assert_eq!(left(&world.peek(&facts)), [("here", 5), ("shared", 3)]);
 }
+
+/// The second was taken for a repetition of the first and not charged, because people call both rules the same.
+#[test]
+fn an_id_of_one_service_is_no_repetition_in_another() {
+    let policy = |service: &str| {
+        format!(
+            "service = \"{service}\"\n[[rules]]\nname = \"per-user\"\nkeys = \"user:{{identity.user}}\"\nquota = \"5/h\"\n"
+        )
+    };
+    let search = World::of(&policy("search"));
+    let images = search.beside(&policy("images"));
+    assert_eq!(left(&under(&search, "order")), [("per-user", 4)]);
+    let facts = by("ann");
+    let ask = Ask::request(&facts).once("order", KEEP).unwrap();
+    let error = now(images.service.check(&ask)).unwrap_err().to_string();
+    assert!(error.contains("got id `order` for another check"), "{error}");
+    assert_eq!(left(&under(&images, "another")), [("per-user", 4)]);
+}
