@@ -74,7 +74,7 @@ impl Calendar {
     /// # Errors
     /// If the offset is beyond fourteen hours.
     pub fn with_offset(unit: CalendarUnit, offset_minutes: i16) -> Result<Self, InvalidInput> {
-        if offset_minutes.abs() > OFFSET_MINUTES_MAX {
+        if offset_minutes.unsigned_abs() > OFFSET_MINUTES_MAX.unsigned_abs() {
             let expected = format!("minutes from -{OFFSET_MINUTES_MAX} to {OFFSET_MINUTES_MAX}");
             return Err(InvalidInput::new(Field::Offset, offset_minutes, expected));
         }
@@ -195,7 +195,10 @@ mod tests {
         // In Auckland's winter it is already Friday, 1 March, past 13:00 UTC.
         let month = Calendar::with_offset(CalendarUnit::Month, 720).unwrap();
         check(month, noon, 1_709_208_000, 1_711_886_400);
-        assert!(Calendar::with_offset(CalendarUnit::Day, 841).is_err());
+        for beyond in [841, -841, i16::MAX, i16::MIN] {
+            let error = Calendar::with_offset(CalendarUnit::Day, beyond).unwrap_err().to_string();
+            assert_eq!(error, format!("offset: got {beyond}; expected minutes from -840 to 840"));
+        }
     }
 
     #[test]

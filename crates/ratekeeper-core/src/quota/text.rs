@@ -206,16 +206,20 @@ impl<'a> Reader<'a> {
     }
 
     fn options(&mut self, algorithm: Algorithm) -> Result<Shape, InvalidInput> {
+        let mut named: Option<Algorithm> = None;
         let mut shape = Shape { algorithm, burst: None, queue: None };
         while let Some(Token::Word(word)) = self.peek() {
             self.next();
-            match word {
-                "burst" => shape.burst = Some(self.number("burst")?),
-                "queue" => shape.queue = Some(self.number("queue")?),
-                name => shape.algorithm = name.parse()?,
+            let is_twice = match word {
+                "burst" => shape.burst.replace(self.number("burst")?).is_some(),
+                "queue" => shape.queue.replace(self.number("queue")?).is_some(),
+                name => named.replace(name.parse()?).is_some(),
+            };
+            if is_twice {
+                return Err(self.wrong("one burst, one queue and one algorithm at most"));
             }
         }
-        Ok(shape)
+        Ok(Shape { algorithm: named.unwrap_or(algorithm), ..shape })
     }
 
     fn tiers(&mut self) -> Result<Quotas, InvalidInput> {
@@ -373,6 +377,11 @@ mod tests {
             ("1/calendar day +1:75", "an offset such as +02:00"),
             ("1/calendar day token_bucket", "only it can follow the calendar"),
             ("10001/s sliding_log", "from 1 to 10000"),
+            ("5/s burst 3 burst 4", "one burst, one queue and one algorithm at most"),
+            ("5/s leaky_bucket queue 3 queue 3", "one burst, one queue and one algorithm at most"),
+            ("5/s fixed_window sliding_log", "one burst, one queue and one algorithm at most"),
+            ("5/s token_bucket burst 3 token_bucket", "one burst, one queue and one algorithm at most"),
+            ("{rps=1} fixed_window sliding_log", "nothing at `sliding_log`"),
             ("{}", "at least one of rps"),
             ("{rps=1, rps=2}", "each tier once"),
             ("{rpx=1}", "rps, rpm, rph or rpd"),
