@@ -81,6 +81,7 @@ const OVERRIDABLE: u8 = 2;
 const LIFTED: u8 = 4;
 const BLOCKED: u8 = 8;
 const ON_CALENDAR: u8 = 16;
+const CLOSED_BUCKET: u8 = 32;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
 /// The kind of items that have penalties.
@@ -326,6 +327,9 @@ impl Item {
         if quota.calendar_window().is_some() {
             flags |= ON_CALENDAR;
         }
+        if is_bucket(quota) && quota.is_closed() {
+            flags |= CLOSED_BUCKET;
+        }
         let scope = charge.override_scope();
         if scope.is_some() {
             flags |= OVERRIDABLE;
@@ -389,12 +393,17 @@ impl Item {
     }
 }
 
+fn is_bucket(quota: &Quota) -> bool {
+    matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
+}
+
 /// Whether the script has a short way for a charge: enforced, not under an
-/// operator's switch, in a packed value and off the calendar.
+/// operator's switch, in a packed value, off the calendar and of more than nothing.
 fn is_plain(charge: &Charge<'_>) -> bool {
     let quota = charge.quota();
     let is_known = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
     is_known
+        && !quota.is_closed()
         && quota.calendar_window().is_none()
         && charge.units() > 0
         && charge.enforced() == Enforcement::Enforce
@@ -409,8 +418,7 @@ fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) 
         into.extend_from_slice(&word.to_le_bytes());
     }
     into.extend_from_slice(&(quota.window_micros() as f64).to_le_bytes());
-    let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-    let spans = if is_bucket { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
+    let spans = if is_bucket(quota) { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
     for (micros, rest) in spans {
         into.extend_from_slice(&(micros as f64).to_le_bytes());
         into.extend_from_slice(&rest.to_le_bytes());

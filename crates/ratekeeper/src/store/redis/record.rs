@@ -182,6 +182,8 @@ fn quota_of(
     let algorithm = Algorithm::ALL.into_iter().find(|known| *known as u8 == algorithm).ok_or_else(garbled)?;
     let quota = Quota::new(algorithm, limit.into(), window)?;
     Ok(match algorithm {
+        // Without a rate there is neither.
+        _ if quota.is_closed() => quota,
         Algorithm::TokenBucket => quota.with_burst(extra.into())?,
         Algorithm::LeakyBucket => quota.with_queue(extra.into())?,
         _ => quota,

@@ -12,9 +12,9 @@ local function charge_of(parts)
     alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
     window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
     shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
-    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8,
+    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags >= 32,
   }
-  if flags >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
+  if flags % 32 >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
   return ch
 end
 

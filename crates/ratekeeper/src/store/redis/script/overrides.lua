@@ -13,12 +13,12 @@ local function override(ch, limit, window)
     return not ch.closed
   end
   if ch.alg == TOKEN then
-    local burst = muldivmod(ch.extra, limit, ch.limit)
+    local burst = ch.closed and limit or muldivmod(ch.extra, limit, ch.limit)
     ch.extra = burst < 1 and 1 or burst > LIMIT_MAX and LIMIT_MAX or burst
   elseif ch.alg ~= LEAKY then
     ch.extra = limit
   end
-  ch.limit, ch.window = limit, window
+  ch.limit, ch.window, ch.closed = limit, window, false
   if ch.alg == TOKEN or ch.alg == LEAKY then
     ch.rm, ch.rr = span(ch.extra, window, limit)
     if ch.rm > WINDOW_MAX or ch.rm == WINDOW_MAX and ch.rr > 0 then -- years to refill
