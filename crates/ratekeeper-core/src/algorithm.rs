@@ -270,7 +270,10 @@ impl State {
     /// Charges what an earlier charge turned out to cost more, under the quota
     /// of that time.
     pub fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
-        each!(self, state => state.top_up(quota, now, cost));
+        // Nothing was charged under a limit of 0, which has no rate to charge by.
+        if !quota.is_closed() {
+            each!(self, state => state.top_up(quota, now, cost));
+        }
     }
 
     /// What is left.
@@ -283,8 +286,9 @@ impl State {
     /// are still taken. In another window it does nothing. Says whether anything of the charge was still
     /// counted.
     pub fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
-        // Nothing is no reason to round a debt to the rate of another quota.
-        cost > 0 && each!(self, state => state.refund(quota, now, cost, receipt))
+        // Nothing is no reason to round a debt to the rate of another quota, and a closed quota has no rate: a
+        // receipt cannot be of such a charge, unless somebody made it up.
+        cost > 0 && !quota.is_closed() && each!(self, state => state.refund(quota, now, cost, receipt))
     }
 
     /// From this instant on the state says no more than a vacant one.

@@ -109,7 +109,7 @@ fn bounded(part: &str, text: &str) -> Result<(), InvalidInput> {
 /// What replaces a quota's numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// Units per window; 0, which only others write, lets nothing pass.
+    /// Units per window; 0 lets nothing pass.
     pub limit: u64,
     /// The window; the quota's own if there is none.
     pub window: Option<Duration>,

@@ -78,13 +78,15 @@ impl<'a> Penalty<'a> {
             let got = format!("{} sentences", self.sentences.len());
             return wrong(got, &format!("1 to {SENTENCES_MAX} of them"));
         }
-        if !is_window(self.strikes.1) {
-            return wrong(format!("strikes of {}", self.strikes.1), "a fixed window, off the calendar");
+        if !is_window(self.strikes.1) || self.strikes.1.is_closed() {
+            return wrong(
+                format!("strikes of {}", self.strikes.1),
+                "a fixed window of 1 or more, off the calendar",
+            );
         }
-        if let Some((_, quota)) =
-            self.offences.filter(|(_, quota)| quota.algorithm() != Algorithm::TokenBucket)
-        {
-            return wrong(format!("offences of {quota}"), "a token bucket");
+        let is_bucket = |quota: &Quota| quota.algorithm() == Algorithm::TokenBucket && !quota.is_closed();
+        if let Some((_, quota)) = self.offences.filter(|(_, quota)| !is_bucket(quota)) {
+            return wrong(format!("offences of {quota}"), "a token bucket of 1 or more");
         }
         if self.charges.start > self.charges.end || self.charges.end > charges.len() {
             return wrong(format!("charges {:?}", self.charges), "a part of the check's charges");
@@ -165,15 +167,18 @@ mod tests {
         let joined = |rule: &str| Name::joined(Name::new(rule).unwrap(), "strikes").unwrap();
         let (wide, bucket, monthly) =
             (leak("2/1h fixed_window"), leak("1/1h"), leak("1/calendar month fixed_window"));
+        let (no_strikes, no_offences) = (leak("0/1h fixed_window"), leak("0/1h"));
         type Mistake<'m> = Box<dyn FnOnce(&mut Penalty<'_>) + 'm>;
-        let mistakes: [(&str, Mistake<'_>); 12] = [
+        let mistakes: [(&str, Mistake<'_>); 14] = [
             ("1", Box::new(|_| {})),
             ("got a gate of 2/h", Box::new(|penalty| penalty.gate.1 = wide)),
             ("got a gate of 1/h;", Box::new(|penalty| penalty.gate.1 = bucket)),
             ("off the calendar", Box::new(|penalty| penalty.sentences = std::slice::from_ref(monthly))),
             ("got 0 sentences", Box::new(|penalty| penalty.sentences = &[])),
             ("got strikes of 1/h", Box::new(|penalty| penalty.strikes.1 = bucket)),
+            ("got strikes of 0/h", Box::new(|penalty| penalty.strikes.1 = no_strikes)),
             ("got offences of 2/h", Box::new(|penalty| penalty.offences.as_mut().unwrap().1 = wide)),
+            ("got offences of 0/h", Box::new(|penalty| penalty.offences.as_mut().unwrap().1 = no_offences)),
             ("got charges 0..2", Box::new(|penalty| penalty.charges = 0..2)),
             ("got other.strikes", Box::new(|penalty| penalty.strikes.0 = joined("other"))),
             ("got penal.penalty", Box::new(|penalty| penalty.strikes.0 = penalty.gate.0)),

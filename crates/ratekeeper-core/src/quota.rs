@@ -125,7 +125,7 @@ impl Quota {
     /// If the limit or the window is out of range for the algorithm; the
     /// error names the bound.
     pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Self, InvalidInput> {
-        let limit = checked(Field::Limit, limit, 1, algorithm.limit_max())?;
+        let limit = checked(Field::Limit, limit, 0, algorithm.limit_max())?;
         let window_micros = checked_window(window)?;
         let extra = if algorithm == Algorithm::LeakyBucket { 0 } else { limit };
         Self { limit, extra, window_micros, calendar: None, algorithm }.bounded()
@@ -172,6 +172,7 @@ impl Quota {
     pub fn with_burst(self, burst: u64) -> Result<Self, InvalidInput> {
         self.require(Algorithm::TokenBucket, Field::Burst)?;
         let extra = checked(Field::Burst, burst, 1, LIMIT_MAX)?;
+        self.require_rate(Field::Burst, extra)?;
         Self { extra, ..self }.bounded()
     }
 
@@ -183,7 +184,17 @@ impl Quota {
     pub fn with_queue(self, queue: u64) -> Result<Self, InvalidInput> {
         self.require(Algorithm::LeakyBucket, Field::Queue)?;
         let extra = checked(Field::Queue, queue, 0, LIMIT_MAX - 1)?;
+        self.require_rate(Field::Queue, extra)?;
         Self { extra, ..self }.bounded()
+    }
+
+    /// Refuses room for units of which none ever passes.
+    fn require_rate(&self, field: Field, units: u32) -> Result<(), InvalidInput> {
+        if !self.is_closed() || units == 0 {
+            return Ok(());
+        }
+        let got = format!("{units} on a limit of 0");
+        Err(InvalidInput::new(field, got, "none: nothing passes, so nothing can be saved up or wait"))
     }
 
     fn require(&self, algorithm: Algorithm, field: Field) -> Result<(), InvalidInput> {
@@ -207,7 +218,8 @@ impl Quota {
         let window_micros = window.map_or(self.window_micros, nearest_window);
         let extra = match self.algorithm {
             Algorithm::LeakyBucket => self.extra,
-            Algorithm::TokenBucket if limit > 0 => {
+            // Of nothing there is no proportion.
+            Algorithm::TokenBucket if limit > 0 && !self.is_closed() => {
                 let scaled = u64::from(self.extra) * u64::from(limit) / u64::from(self.limit);
                 u32::try_from(scaled).unwrap_or(LIMIT_MAX).clamp(1, LIMIT_MAX)
             }
@@ -228,14 +240,14 @@ impl Quota {
         Self { extra: u32::try_from(units).map_or(self.extra, |units| units.min(self.extra)), ..self }
     }
 
-    /// Whether it lets nothing pass: an override has set its limit to 0.
+    /// Whether it lets nothing pass: its limit is 0.
     #[must_use]
     #[inline]
     pub const fn is_closed(&self) -> bool {
         self.limit == 0
     }
 
-    /// Units per window: at least 1, unless an override [closed](Self::is_closed) it.
+    /// Units per window; 0 lets nothing pass.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
@@ -283,8 +295,12 @@ impl Quota {
 
     /// What `units` add to the debt of a bucket, in whole microseconds and a
     /// rest in `1/limit` of one: for stores that repeat the arithmetic elsewhere.
+    /// Nothing, if the limit is 0: there is no rate.
     #[must_use]
     pub fn debt_of(&self, units: u32) -> (u64, u32) {
+        if self.is_closed() {
+            return (0, 0);
+        }
         let span = plus_units(Span::default(), units, self);
         (span.micros, span.rest)
     }
@@ -292,6 +308,9 @@ impl Quota {
     /// The debt up to which a bucket lets a request in, as in [`Self::debt_of`].
     #[must_use]
     pub fn debt_allowed(&self) -> (u64, u32) {
+        if self.is_closed() {
+            return (0, 0);
+        }
         let room = self.room();
         (room.micros, room.rest)
     }
@@ -433,13 +452,15 @@ mod tests {
     fn bounds_are_named_in_errors() {
         let second = Duration::from_secs(1);
         let cases = [
-            (Quota::token_bucket(0, second), "limit: got 0; expected a whole number from 1 to 1000000000"),
-            (Quota::token_bucket(u64::MAX, second), "from 1 to 1000000000"),
+            (
+                Quota::token_bucket(u64::MAX, second),
+                "limit: got 18446744073709551615; expected a whole number from 0 to 1000000000",
+            ),
             (
                 Quota::new(Algorithm::SlidingLog, 10_001, second),
-                "limit: got 10001; expected a whole number from 1 to 10000",
+                "limit: got 10001; expected a whole number from 0 to 10000",
             ),
-            (Quota::new(Algorithm::Concurrency, 10_001, second), "from 1 to 10000"),
+            (Quota::new(Algorithm::Concurrency, 10_001, second), "from 0 to 10000"),
             (
                 Quota::token_bucket(1, Duration::ZERO),
                 "window: got 0ns; expected a whole number from 1 to 31622400000 milliseconds",
@@ -496,6 +517,10 @@ mod tests {
             let closed = Quota::new(algorithm, 5, Duration::from_secs(1)).unwrap().overridden(0, None);
             assert!(closed.is_closed(), "{algorithm}");
             assert_eq!((closed.capacity(), closed.cost_max()), (0, 0), "{algorithm}");
+            let plain = Quota::new(algorithm, 0, Duration::from_secs(1)).unwrap();
+            assert_eq!((plain.is_closed(), plain), (true, closed), "{algorithm}: said by the quota itself");
+            let opened = Quota::new(algorithm, 5, Duration::from_secs(1)).unwrap();
+            assert_eq!(plain.overridden(5, None), opened, "{algorithm}: an override opens it");
         }
     }
 }

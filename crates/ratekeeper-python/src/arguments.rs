@@ -193,14 +193,14 @@ pub(crate) fn once_of(id: Option<String>, keep: f64) -> PyResult<Once> {
 // Python shows defaults only if they are written out.
 const _: () = assert!(IDEMPOTENCY_DEFAULT.as_secs() == 600);
 
-/// The words of Application Kit for what is below 1.
-pub(crate) fn at_least_one(argument: &str, value: i64) -> PyResult<u64> {
+/// The words of Application Kit for what is below its least value.
+pub(crate) fn at_least(least: u64, argument: &str, value: i64) -> PyResult<u64> {
     match u64::try_from(value) {
         Ok(value) if value > LIMIT_MAX.into() => {
             Err(wrong_number(argument, i64::try_from(value).unwrap_or(i64::MAX), "at most 1000000000"))
         }
-        Ok(value) if value >= 1 => Ok(value),
-        _ => Err(PyValueError::new_err(format!("{argument} must be at least 1"))),
+        Ok(value) if value >= least => Ok(value),
+        _ => Err(PyValueError::new_err(format!("{argument} must be at least {least}"))),
     }
 }
 

@@ -10,8 +10,7 @@ use pyo3::prelude::*;
 use ratekeeper::{Algorithm, Charges, Demand, Enforcement, Engine, Key, OnOutage, RawCharge, RawName};
 
 use crate::arguments::{
-    Id, at_least_a_second, at_least_one, cost_of, emergency as emergency_of, float, seconds_of, type_name,
-    whole,
+    Id, at_least, at_least_a_second, cost_of, emergency as emergency_of, float, seconds_of, type_name, whole,
 };
 use crate::error::Failure;
 
@@ -40,7 +39,7 @@ impl Quota {
         #[pyo3(from_py_with = whole)] max_requests: i64,
         #[pyo3(from_py_with = float)] expiry: f64,
     ) -> PyResult<Self> {
-        let limit = at_least_one("max_requests", max_requests)?;
+        let limit = at_least(1, "max_requests", max_requests)?;
         let window = at_least_a_second("expiry", expiry)?;
         let quota = ratekeeper::Quota::new(Algorithm::FixedWindow, limit, window);
         Ok(Self(quota.map_err(Failure::from)?))

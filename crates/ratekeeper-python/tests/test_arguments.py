@@ -15,7 +15,9 @@ from ratekeeper import (
 
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Quota("fast"), "quota"),
-    (lambda: Quota("0/s"), "limit: got 0; expected a whole number from 1"),
+    (lambda: Quota("1000000001/s"), "limit: got 1000000001; expected a whole number from 0"),
+    (lambda: Quota("0/s burst 3"), "burst: got 3 on a limit of 0"),
+    (lambda: Quota("5/s burst 3 burst 4"), "one burst, one queue and one algorithm at most"),
     (lambda: Quota.fixed_window(0, 1), "^max_requests must be at least 1$"),
     (lambda: Quota.fixed_window(-5), "^max_requests must be at least 1$"),
     (lambda: Quota.fixed_window(1, 0), "^expiry must be at least 1 second$"),
@@ -26,8 +28,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Rule("r", ""), "quota"),
     (lambda: Rule("r", {}), "quotas: got none; expected at least one"),
     (lambda: Rule("r", {"rpx": 5}), "expected rps, rpm, rph or rpd"),
-    (lambda: Rule("r", {"rps": 0}), "limit: got 0"),
-    (lambda: Rule("r", {"rps": -1}), "limit: got 0"),
+    (lambda: Rule("r", {"rps": -1}), "rps: got -1; expected a whole number from 0 to 1000000000"),
     (lambda: Rule("r", "1/s", mode="loud"), 'mode: got "loud"; expected "on" or "monitor"'),  # type: ignore[arg-type]
     (lambda: Rule("r", "1/s", on_outage="x"), 'on_outage: got "x"; expected "allow" or "local" or "deny"'),  # type: ignore[arg-type]
     (lambda: Rule("r", "1/s", everyone=True, key=str), "expected one of the two"),
@@ -53,7 +54,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Store.memory().settle("id", -1), "actual: got -1; expected a whole number from 0 to 1000000000"),
     (lambda: Store.memory().set_switch(enforce_percent=101), "enforce_percent: got 101; expected 0 to 100"),
     (lambda: Store.memory().set_switch("ü"), "switch: got"),
-    (lambda: Store.memory().set_override("/x", 1, 2, max_requests=0), "^max_requests must be at least 1$"),
+    (lambda: Store.memory().set_override("/x", 1, 2, max_requests=-1), "^max_requests must be at least 0$"),
     (lambda: Store.memory().set_override("/x", 1, 2, max_requests=1, expiry=0), "^expiry must be at least 1 second$"),
     (lambda: Store.memory().set_override("/x", 1, max_requests=1, ttl=0), "^override_ttl must be at least 1 second$"),
     (lambda: Store.memory().get_override("", 1, 2), "override: got endpoint of 0 bytes"),
@@ -119,6 +120,16 @@ def test_values_are_compared_by_what_they_say() -> None:
     assert Quota("60/60s") != Quota("61/60s") and Quota("1/s") != "1/s"
     assert HttpOptions() == HttpOptions(standard="11") and len({HttpOptions(), HttpOptions()}) == 1
     assert repr(Quota("10/s burst 20")) == "Quota('10/s burst 20')"
+
+
+def test_a_limit_of_0_lets_nothing_pass() -> None:
+    for quotas in ("0/s", {"rps": 0}, Quota("0/min fixed_window")):
+        decision = Limiter(None, Rule("r", quotas)).check("a")
+        assert (decision.allowed, decision.retry_after) == (False, float("inf")), quotas
+    store = Store.memory()
+    store.set_override("/x", 1, 2, max_requests=0)
+    charge = Charge("c", "5/min", "/x:1:2", endpoint="/x", organisation=1, project=2)
+    assert not store.check(charge).allowed
 
 
 def test_errors_have_a_family() -> None:

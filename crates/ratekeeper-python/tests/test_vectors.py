@@ -74,9 +74,7 @@ class Runner:
         try:
             return [*await self.done(step), *([("error", step["error"], None)] if "error" in step else [])]
         except ValueError as error:
-            # Here the call has the words of Application Kit.
-            words = {"limit: got 0": "max_requests must be at least 1"}
-            wanted = words.get(step.get("error", ""), step.get("error"))
+            wanted = step.get("error")
             assert wanted is not None, f"{error} (at {step})"
             return [("error", True, wanted in str(error))]
 

@@ -83,9 +83,6 @@ impl Bucket {
     /// Units drain in the order they came, so a charge is owed until the
     /// instant its receipt names: only what is left of it can be given back.
     fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
-        if quota.is_closed() {
-            return false;
-        }
         let owed_still = match receipt.at.checked_sub(now) {
             Some(micros) => carried(micros, receipt.detail.into(), quota),
             None => Span::default(),

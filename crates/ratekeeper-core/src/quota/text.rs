@@ -332,6 +332,10 @@ mod tests {
         check("20/30s concurrency", "20/30s concurrency");
         check("5/s leaky_bucket queue 10", "5/s leaky_bucket queue 10");
         check("5/s leaky_bucket", "5/s leaky_bucket");
+        check("0/s", "0/s");
+        check("0 per calendar month", "0/calendar month");
+        check("0/s leaky_bucket queue 0", "0/s leaky_bucket");
+        check("{rps=0, rpm=1000}", "{rps=0, rpm=1000}");
         check("500 per calendar month", "500/calendar month");
         check("500/calendar day +05:30", "500/calendar day +05:30");
         check("500/calendar day -8 fixed_window", "500/calendar day -08:00");
@@ -358,8 +362,7 @@ mod tests {
             ("-1/s", "a whole number first"),
             ("1.5/s", "`/` or `per` after the limit"),
             ("100", "`/` or `per` after the limit"),
-            ("0/s", "limit: got 0; expected a whole number from 1 to 1000000000"),
-            ("1000000001/s", "from 1 to 1000000000"),
+            ("1000000001/s", "from 0 to 1000000000"),
             ("99999999999999999999999/s", "limit: got 18446744073709551615; expected"),
             ("1/0s", "window: got 0ns"),
             ("1/367d", "366 days"),
@@ -376,12 +379,14 @@ mod tests {
             ("1/calendar day +15:00", "offset: got 900"),
             ("1/calendar day +1:75", "an offset such as +02:00"),
             ("1/calendar day token_bucket", "only it can follow the calendar"),
-            ("10001/s sliding_log", "from 1 to 10000"),
+            ("10001/s sliding_log", "from 0 to 10000"),
             ("5/s burst 3 burst 4", "one burst, one queue and one algorithm at most"),
             ("5/s leaky_bucket queue 3 queue 3", "one burst, one queue and one algorithm at most"),
             ("5/s fixed_window sliding_log", "one burst, one queue and one algorithm at most"),
             ("5/s token_bucket burst 3 token_bucket", "one burst, one queue and one algorithm at most"),
             ("{rps=1} fixed_window sliding_log", "nothing at `sliding_log`"),
+            ("0/s burst 3", "burst: got 3 on a limit of 0; expected none: nothing passes"),
+            ("0/s leaky_bucket queue 3", "queue: got 3 on a limit of 0; expected none: nothing passes"),
             ("{}", "at least one of rps"),
             ("{rps=1, rps=2}", "each tier once"),
             ("{rpx=1}", "rps, rpm, rph or rpd"),

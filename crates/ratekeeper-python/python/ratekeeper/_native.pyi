@@ -602,8 +602,9 @@ class Store:
     ) -> None:
         """Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
 
-        Values below 1 raise ValueError: "max_requests must be at least 1",
-        "expiry must be at least 1 second", "override_ttl must be at least 1 second".
+        `max_requests` of 0 lets nothing pass. Values below that, or below a second, raise ValueError:
+        "max_requests must be at least 0", "expiry must be at least 1 second",
+        "override_ttl must be at least 1 second".
         """
     def aset_override(
         self,

@@ -164,7 +164,10 @@ fn quotas_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, ratekeeper::Quot
             );
         }
         let Ok(limit) = limit.extract::<i64>() else { return Ok((name, quota_of(&limit)?)) };
-        let units = u64::try_from(limit).unwrap_or_default();
+        let Ok(units) = u64::try_from(limit) else {
+            let message = format!("{name}: got {limit}; expected a whole number from 0 to 1000000000");
+            return Err(Failure::Input(message).into());
+        };
         let tier = Quotas::tiers(Algorithm::FixedWindow, &[(&name, units)]).map_err(Failure::from)?;
         let quota = tier.iter().next().map(|(_, quota)| quota);
         Ok((name, quota.ok_or(Failure::Lost)?))

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use ratekeeper::OverrideScope;
 
 use super::Store;
-use crate::arguments::{Id, at_least_a_second, at_least_one, float_or_none, seconds, seconds_of, whole};
+use crate::arguments::{Id, at_least, at_least_a_second, float_or_none, seconds, seconds_of, whole};
 use crate::error::Failure;
 
 /// Another limit for a project or an organisation.
@@ -87,8 +87,9 @@ impl Place {
 both_forms! { Store:
     /// Sets or replaces one. `expiry` is the window (None: the quota's own), `ttl` its own life.
     ///
-    /// Values below 1 raise ValueError: "max_requests must be at least 1",
-    /// "expiry must be at least 1 second", "override_ttl must be at least 1 second".
+    /// `max_requests` of 0 lets nothing pass. Values below that, or below a second, raise ValueError:
+    /// "max_requests must be at least 0", "expiry must be at least 1 second",
+    /// "override_ttl must be at least 1 second".
     fn set_override / aset_override (endpoint, organisation, project = None, *, max_requests, expiry = None,
         ttl = None, reason = "", author = "")
     (self, py, endpoint: String, organisation: Id, project: Option<Id>,
@@ -97,7 +98,7 @@ both_forms! { Store:
         #[pyo3(from_py_with = float_or_none)] ttl: Option<f64>, reason: &str, author: &str) -> () {
         let (store, place) = (self.live()?, Place::new(endpoint, organisation, project));
         let mut to = ratekeeper::Override {
-            limit: at_least_one("max_requests", max_requests)?,
+            limit: at_least(0, "max_requests", max_requests)?,
             window: expiry.map(|expiry| at_least_a_second("expiry", expiry)).transpose()?,
             expires_at: None,
             reason: reason.to_owned(),

@@ -237,7 +237,7 @@ fn what_cannot_be_asked_is_refused_with_a_hint() {
     let cases: [(&[&str], &str, &str); 15] = [
         (&["100/60s", "user:42"], "quota: got `user:42`", "hint: `100/60s` is a quota: the key comes first"),
         (&["user:42", "10", "s"], "quota: got `10`", "hint: blanks and braces need quotation marks"),
-        (&["user:42", "0/s"], "limit: got 0; expected a whole number from 1", ""),
+        (&["user:42", "1000000001/s"], "limit: got 1000000001; expected a whole number from 0", ""),
         (
             &["user:42", "1/s", "2/s"],
             "limit on one key as 1/s and as 2/s",
@@ -270,6 +270,7 @@ fn what_cannot_be_asked_is_refused_with_a_hint() {
     for (arguments, message, hint) in cases {
         refused(&check(arguments), message, hint);
     }
+    assert_eq!(check(&["user:42", "0/s"]).status.code(), Some(1), "a limit of 0 denies");
     fs::write(&policy, POLICY.replace("quota = '2/min'", "qouta = '2/min'")).expect("a file");
     refused(
         &check(&["--policy", &policy]),

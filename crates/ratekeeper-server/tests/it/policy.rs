@@ -63,7 +63,7 @@ fn a_good_policy_is_a_line() {
 fn every_problem_of_a_bad_policy_is_a_line() {
     let output = check(&folder(), &["bad.toml"], "");
     let lines = "\
-bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 1 to 1000000000
+bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 0 to 1000000000
 bad.toml:13:1: rules[1].rdp: got an unknown field; expected a field of a rule; did you mean `rpd`?
 
 1 of 1 policy is wrong: 2 problems
@@ -128,7 +128,7 @@ fn a_folder_is_all_of_its_policies() {
     let output = check(&folder, &["."], "");
     let line = "ok ./good.toml: service search, 2 rules, 3 quotas; needs identity, client address\n";
     let lines = "\
-./bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 1 to 1000000000
+./bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 0 to 1000000000
 ./bad.toml:13:1: rules[1].rdp: got an unknown field; expected a field of a rule; did you mean `rpd`?
 ./more.toml: service: got \"search\", which has its policy in ./good.toml; expected a service without one: one file for each
 
@@ -142,7 +142,7 @@ fn programs_read_an_object_for_each_policy() {
     let output = check(&folder(), &["--format", "json", "good.toml", "bad.toml", "missing.toml"], "");
     let lines = r#"
 {"file":"good.toml","ok":true,"service":"search","rules":2,"quotas":3,"needs":["identity","client address"],"problems":[],"warnings":[]}
-{"file":"bad.toml","ok":false,"problems":[{"line":12,"column":7,"field":"rules[1].rps","got":"-5","expected":"a whole number from 1 to 1000000000"},{"line":13,"column":1,"field":"rules[1].rdp","got":"an unknown field","expected":"a field of a rule; did you mean `rpd`?"}],"warnings":[]}
+{"file":"bad.toml","ok":false,"problems":[{"line":12,"column":7,"field":"rules[1].rps","got":"-5","expected":"a whole number from 0 to 1000000000"},{"line":13,"column":1,"field":"rules[1].rdp","got":"an unknown field","expected":"a field of a rule; did you mean `rpd`?"}],"warnings":[]}
 {"file":"missing.toml","ok":false,"error":"no such file","problems":[],"warnings":[]}
 "#;
     assert_printed(&output, 2, lines.trim_start(), "");

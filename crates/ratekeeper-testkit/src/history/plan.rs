@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
 /// The quotas of a history: all algorithms, round and odd rates.
-pub(super) const QUOTAS: [&str; 16] = [
+pub(super) const QUOTAS: [&str; 19] = [
     "5/10s fixed_window",
     "3/calendar minute",
     "5/10s sliding_window",
@@ -21,7 +21,12 @@ pub(super) const QUOTAS: [&str; 16] = [
     "1000000000/31d",
     "6/4s fixed_window",
     "9/2s",
+    "0/10s",
+    "0/3s leaky_bucket",
+    "0/5s sliding_log",
 ];
+/// Quotas that let nothing pass begin here. They are drawn seldom: each denies its whole check.
+const CLOSED_FROM: usize = 16;
 /// Quotas that stand alone and that stores may have a short way for.
 const PLAIN: [usize; 2] = [14, 15];
 /// Quotas that are tiers of one rule, which stores may keep together: token
@@ -104,7 +109,8 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
     let cost = prop_oneof![6 => Just(1u64), 3 => 2..6u64, 1 => Just(0u64), 1 => Just(11u64)];
     let emergency = prop_oneof![20 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
     let flags = (proptest::bool::weighted(0.2), proptest::bool::weighted(0.2), proptest::bool::weighted(0.5));
-    (0..QUOTAS.len(), 0..SUBJECTS.len(), cost, flags, emergency).prop_map(
+    let quota = prop_oneof![40 => 0..CLOSED_FROM, 1 => CLOSED_FROM..QUOTAS.len()];
+    (quota, 0..SUBJECTS.len(), cost, flags, emergency).prop_map(
         |(quota, subject, cost, (shadow, flat, overridable), emergency)| ChargePlan {
             quota,
             subject,
@@ -173,7 +179,7 @@ fn event() -> impl Strategy<Value = Event> {
     let id_use = prop_oneof![(1..40u64).prop_map(IdUse::Once), (1..20u64).prop_map(IdUse::Hold)];
     let id = proptest::option::weighted(0.3, (0..6u8, id_use));
     // Some beyond what a log or a bucket can count.
-    let limit = prop_oneof![12 => 1..12u64, 1 => Just(20_000), 1 => Just(1_000_000_000)];
+    let limit = prop_oneof![12 => 1..12u64, 1 => Just(0), 1 => Just(20_000), 1 => Just(1_000_000_000)];
     let window_ms = prop_oneof![12 => 500..30_000u64, 1 => Just(31_622_400_000), 1 => Just(1)];
     let to = (limit, proptest::option::of(window_ms), proptest::option::of(1..60u64));
     prop_oneof![

@@ -37,8 +37,11 @@ impl Terms {
         Self { name, scope: Scope::Shared, on_outage, instances, penalty: None, counters: Arc::default() }
     }
 
-    /// This process's share of a quota, at least one unit.
+    /// This process's share of a quota, at least one unit; of nothing, nothing.
     pub(super) fn share_of(&self, quota: &Quota) -> Quota {
+        if quota.is_closed() {
+            return *quota;
+        }
         quota.overridden(u64::from(quota.limit() / self.instances.max(1)).max(1), None)
     }
 }

@@ -246,6 +246,37 @@ fn a_reservation_in_both_is_settled_in_both() {
     assert_eq!(left(&dear.peek(&facts)), [("here", 20), ("at-once", 3), ("everywhere", 2)]);
 }
 
+/// Nought was refused, or meant one unit in an outage.
+#[test]
+fn a_limit_of_0_lets_nothing_pass_whoever_says_it() {
+    let policy = r#"
+        service = "api"
+        [[rules]]
+        name = "calls"
+        keys = "user:{identity.user}"
+        quota = "5/h"
+        plan = "{identity.plan}"
+        on_outage = "local"
+        [rules.plans]
+        none = "0/h"
+        tiers = { rps = 0, rpm = 10 }
+        [rules.custom]
+        "user:eve" = "0/h"
+        "user:root" = "unlimited"
+    "#;
+    let world = World::of(policy);
+    let none = [by("eve"), on("bob", "none"), on("bob", "tiers")];
+    for is_away in [false, true] {
+        world.store.is_away.store(is_away, std::sync::atomic::Ordering::SeqCst);
+        for facts in &none {
+            let denied = world.ask(facts);
+            assert!(!denied.is_allowed(), "{facts:?}, away: {is_away}");
+            assert_eq!(denied.retry_after().duration(), None, "never: {denied}");
+        }
+        assert!(world.allows(&by("bob")) && world.allows(&by("root")));
+    }
+}
+
 #[test]
 fn without_the_store_this_process_still_guards_itself() {
     let (world, facts) = (World::of(&both("2", "10")), RequestFacts::new("GET", "/"));

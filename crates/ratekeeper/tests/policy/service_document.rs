@@ -69,6 +69,6 @@ fn problems_name_the_document_and_the_field() {
     let problems = PolicySpec::from_service_document("mongodb:a", &wrong).unwrap_err();
     assert_eq!(
         problems.to_string(),
-        "mongodb:a: custom_rate_limits.\"user:1\".rps: got -1; expected a whole number from 1 to 1000000000"
+        "mongodb:a: custom_rate_limits.\"user:1\".rps: got -1; expected a whole number from 0 to 1000000000"
     );
 }

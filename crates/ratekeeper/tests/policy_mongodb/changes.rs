@@ -70,7 +70,7 @@ async fn a_wrong_document_is_refused_once_and_the_good_policy_stays() {
     for _ in 0..3 {
         watch.refresh().await.unwrap();
     }
-    let refusal = "mongodb:a: general_rate_limit.rps: got -5; expected a whole number from 1 to 1000000000";
+    let refusal = "mongodb:a: general_rate_limit.rps: got -5; expected a whole number from 0 to 1000000000";
     assert_eq!(setup.refusal("a").as_deref(), Some(refusal));
     assert_eq!(setup.refused("a"), 1, "it is not read again until it changes");
     assert!(Arc::ptr_eq(&good, &setup.policy("a").unwrap()));

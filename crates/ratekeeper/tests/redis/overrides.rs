@@ -68,7 +68,6 @@ async fn what_no_quota_could_follow_is_refused() {
     let store = store(&server, "").await;
     let note = "x".repeat(513);
     let wrong = [
-        (Override::limit(0), "limit"),
         (Override::limit(1_000_000_001), "limit"),
         (Override { window: Some(Duration::from_micros(1_500)), ..Override::limit(1) }, "window"),
         (Override { window: Some(Duration::from_secs(367 * 86_400)), ..Override::limit(1) }, "window"),

@@ -30,8 +30,8 @@ impl Counting {
     /// The quota of a tier.
     fn tier(self, limit: i64, seconds: u64) -> Result<Quota, InvalidInput> {
         let algorithm = self.algorithm.unwrap_or(Algorithm::TokenBucket);
-        // What is negative is as wrong as nought, for the same reason.
-        Quota::new(algorithm, u64::try_from(limit).unwrap_or(0), Duration::from_secs(seconds))
+        // What is negative is as wrong as what is too large, for the same reason.
+        Quota::new(algorithm, u64::try_from(limit).unwrap_or(u64::MAX), Duration::from_secs(seconds))
     }
 
     /// Reads quotas. First as they were written, so that what is wrong with them
@@ -172,7 +172,7 @@ impl Reader {
             }
             return Some(quota);
         }
-        let quota = counting.tier(integer(at.node).unwrap_or(0), seconds);
+        let quota = counting.tier(integer(at.node).unwrap_or(-1), seconds);
         quota.map_err(|error| self.wrong(at, error.expected)).ok()
     }
 

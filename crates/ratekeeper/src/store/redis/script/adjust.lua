@@ -123,7 +123,8 @@ end
 local function adjust_one(ch)
   load(ch) -- again: two charges may share a value
   if ch.note > 0 then look_up_note(ch) end
-  if ch.cost == 0 then return 0 end
+  -- No receipt is of a quota that lets nothing pass.
+  if ch.cost == 0 or ch.limit == 0 then return 0 end
   local at = now
   local seen, window = newest(ch)
   if seen > at and seen - at <= window then at = seen end
