@@ -31,6 +31,12 @@ local function month_around(at)
   return from, days_from_civil(year, month + 1) * DAY
 end
 
+-- The multiple of a window around an instant.
+local function aligned(at, window)
+  local from = at - fmod(at, window)
+  return from, from + window
+end
+
 -- The window of a calendar unit (1 minute, 2 hour, 3 day, 4 week, 5 month) around an instant.
 local function calendar_of(unit, minutes)
   local offset = minutes * 60000000

@@ -14,7 +14,10 @@ local function charge_of(parts)
     shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
     lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags >= 32,
   }
-  if flags % 32 >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
+  if flags % 32 >= 16 then
+    ch.aligned = parts[14] == 6
+    ch.calendar = ch.aligned and aligned or calendar_of(parts[14], parts[15])
+  end
   return ch
 end
 

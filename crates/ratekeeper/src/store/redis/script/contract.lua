@@ -39,8 +39,8 @@
 --           A charge is B algorithm, B flags, B place in its key's value, B records that
 --           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
 --           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
---           queue, B calendar unit, h minutes east of UTC. Flags: 1 shadow, 2 overridable,
---           4 lifted, 8 blocked, 16 on the calendar, 32 a bucket without a rate: its limit is 0.
+--           queue, B calendar unit (6: multiples of the window), h minutes east of UTC. Flags: 1 shadow,
+--           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit is 0.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller

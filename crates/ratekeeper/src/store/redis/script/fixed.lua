@@ -3,7 +3,7 @@
 -- The window that begins at an instant, or the calendar's around it: its end and its length.
 local function fixed_window_at(at, window, calendar)
   if not calendar then return at + window, window end
-  local from, to = calendar(at)
+  local from, to = calendar(at, window)
   return to, to - from
 end
 

@@ -7,7 +7,7 @@ local any_override = overrides > 0
 -- that closes a bucket, whose sums need a rate.
 local function override(ch, limit, window)
   if (ch.alg == LOG or ch.alg == LEASES) and limit > ENTRIES_MAX then limit = ENTRIES_MAX end
-  if window >= 0 then ch.calendar = nil else window = ch.window end
+  if window < 0 then window = ch.window elseif not ch.aligned then ch.calendar = nil end
   if limit == 0 then
     ch.limit, ch.window, ch.closed = 0, window, ch.alg == TOKEN or ch.alg == LEAKY
     return not ch.closed
