@@ -79,15 +79,14 @@ impl<'a> OverrideScope<'a> {
 
 impl<'a> Charge<'a> {
     /// The scope on whose one counter this charge counts, together with every
-    /// rule that does: a fixed window off the calendar that follows overrides,
+    /// rule that does: a fixed window off the clock that follows overrides,
     /// and whose subject is `ENDPOINT:ORGANISATION:PROJECT` with numbers for the
     /// last two. So counts Application Kit, whose counters stores may share; all
     /// stores count alike, shared or not.
     #[must_use]
     pub fn shared_scope(&self) -> Option<OverrideScope<'a>> {
         let scope = self.overrides?;
-        let fixed =
-            self.quota.algorithm() == Algorithm::FixedWindow && self.quota.calendar_window().is_none();
+        let fixed = self.quota.algorithm() == Algorithm::FixedWindow && !self.quota.is_clocked();
         (fixed && OverrideScope::of_subject(self.key.subject()) == Some(scope)).then_some(scope)
     }
 }

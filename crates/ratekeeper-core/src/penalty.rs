@@ -67,8 +67,7 @@ impl<'a> Penalty<'a> {
     fn validate(&self, charges: &[Charge<'_>]) -> Result<(), InvalidInput> {
         let wrong = |got: String, expected: &str| Err(InvalidInput::new(Field::Penalty, got, expected));
         Key::new(self.gate.0, self.subject)?;
-        let is_window =
-            |quota: &Quota| quota.algorithm() == Algorithm::FixedWindow && quota.calendar_window().is_none();
+        let is_window = |quota: &Quota| quota.algorithm() == Algorithm::FixedWindow && !quota.is_clocked();
         let is_gate = |quota: &&Quota| is_window(quota) && quota.limit() == 1;
         let mut gates = self.sentences.iter().chain([self.gate.1]);
         if let Some(quota) = gates.find(|quota| !is_gate(quota)) {

@@ -105,6 +105,8 @@ pub struct Quota {
     extra: u32,
     window_micros: u64,
     calendar: Option<Calendar>,
+    /// Whether windows begin on multiples of their length since the epoch.
+    aligned: bool,
     algorithm: Algorithm,
 }
 
@@ -128,7 +130,7 @@ impl Quota {
         let limit = checked(Field::Limit, limit, 0, algorithm.limit_max())?;
         let window_micros = checked_window(window)?;
         let extra = if algorithm == Algorithm::LeakyBucket { 0 } else { limit };
-        Self { limit, extra, window_micros, calendar: None, algorithm }.bounded()
+        Self { limit, extra, window_micros, calendar: None, aligned: false, algorithm }.bounded()
     }
 
     /// Refuses a bucket that would take years to refill.
@@ -163,6 +165,20 @@ impl Quota {
         let window = Duration::from_micros(calendar.unit().longest_micros());
         let quota = Self::new(Algorithm::FixedWindow, limit, window)?;
         Ok(Self { calendar: Some(calendar), ..quota })
+    }
+
+    /// The same fixed window on multiples of its length since the epoch, whoever asks first: all
+    /// counters of the quota begin anew at the same instants.
+    ///
+    /// # Errors
+    /// If the algorithm is another, or the window follows the calendar.
+    pub fn aligned(self) -> Result<Self, InvalidInput> {
+        if self.algorithm != Algorithm::FixedWindow || self.calendar.is_some() {
+            let on_calendar = if self.calendar.is_some() { " on the calendar" } else { "" };
+            let got = format!("aligned windows of {}{on_calendar}", self.algorithm);
+            return Err(InvalidInput::new(Field::Algorithm, got, "fixed_window off the calendar"));
+        }
+        Ok(Self { aligned: true, ..self })
     }
 
     /// The same rate with room for `burst` at once (token buckets only).
@@ -210,7 +226,8 @@ impl Quota {
     /// Overrides are written without knowing which quotas they will meet, so
     /// what is beyond a bound of the algorithm means that bound; a limit of 0
     /// lets nothing pass. A token bucket's burst keeps its proportion to the
-    /// limit. A window of its own takes a calendar quota off the calendar.
+    /// limit. A window of its own takes a calendar quota off the calendar; an aligned
+    /// one stays aligned, to the other length.
     #[must_use]
     pub fn overridden(self, limit: u64, window: Option<Duration>) -> Self {
         let most = self.algorithm.limit_max();
@@ -344,6 +361,28 @@ impl Quota {
     #[must_use]
     pub const fn window_micros(&self) -> u64 {
         self.window_micros
+    }
+
+    /// Whether windows begin on multiples of their length since the epoch.
+    #[must_use]
+    pub const fn is_aligned(&self) -> bool {
+        self.aligned
+    }
+
+    /// Whether windows begin by the clock, on the calendar or aligned, rather than with the
+    /// first request.
+    #[must_use]
+    pub const fn is_clocked(&self) -> bool {
+        self.aligned || self.calendar.is_some()
+    }
+
+    /// The window by the clock that holds `now`: its first instant and the first after it.
+    pub(crate) fn window_at(&self, now_micros: u64) -> Option<(u64, u64)> {
+        if self.aligned {
+            let start = now_micros - now_micros % self.window_micros;
+            return Some((start, start + self.window_micros));
+        }
+        self.calendar.map(|calendar| calendar.window_at(now_micros))
     }
 
     /// The calendar the window follows, if it does.
@@ -496,6 +535,9 @@ mod tests {
         assert_eq!(month.overridden(5, minute).to_string(), "5/min fixed_window");
         let drip: Quota = "5/s leaky_bucket queue 3".parse().unwrap();
         assert_eq!(drip.overridden(9, None).to_string(), "9/s leaky_bucket queue 3");
+        let aligned: Quota = "10/15min fixed_window aligned".parse().unwrap();
+        assert_eq!(aligned.overridden(5, None).to_string(), "5/15min fixed_window aligned");
+        assert_eq!(aligned.overridden(5, minute).to_string(), "5/min fixed_window aligned");
     }
 
     #[test]

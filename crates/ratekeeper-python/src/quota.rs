@@ -17,7 +17,8 @@ use crate::error::Failure;
 /// How much in how long: `Quota("10/s burst 20")`, `Quota("100/60s fixed_window")`.
 ///
 /// Algorithms: token_bucket (the default), fixed_window, sliding_window, sliding_log,
-/// leaky_bucket, concurrency. Calendar windows: `50000 per calendar month`.
+/// leaky_bucket, concurrency. Windows by the clock: `50000 per calendar month`,
+/// `100/15min fixed_window aligned`.
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Quota(pub(crate) ratekeeper::Quota);

@@ -17,7 +17,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Quota("fast"), "quota"),
     (lambda: Quota("1000000001/s"), "limit: got 1000000001; expected a whole number from 0"),
     (lambda: Quota("0/s burst 3"), "burst: got 3 on a limit of 0"),
-    (lambda: Quota("5/s burst 3 burst 4"), "one burst, one queue and one algorithm at most"),
+    (lambda: Quota("5/s burst 3 burst 4"), "each word once, and one algorithm at most"),
     (lambda: Quota.fixed_window(0, 1), "^max_requests must be at least 1$"),
     (lambda: Quota.fixed_window(-5), "^max_requests must be at least 1$"),
     (lambda: Quota.fixed_window(1, 0), "^expiry must be at least 1 second$"),

@@ -1,7 +1,8 @@
 //! Fixed window: a counter that starts again when its window ends.
 //!
-//! A window starts with the first request in it, or on the calendar. A quota
-//! that changes keeps the window under way: its end stands.
+//! A window starts with the first request in it, on the calendar, or on a multiple
+//! of its length since the epoch. A quota that changes keeps the window under way:
+//! its end stands.
 
 use super::{Counter, Receipt, Status};
 use crate::quota::Quota;
@@ -28,10 +29,7 @@ impl FixedWindow {
         if now < self.end {
             return *self;
         }
-        let (start, end) = match quota.calendar_window() {
-            Some(calendar) => calendar.window_at(now),
-            None => (now, now + quota.window_micros()),
-        };
+        let (start, end) = quota.window_at(now).unwrap_or((now, now + quota.window_micros()));
         Self { end, length: end - start, count: 0 }
     }
 }

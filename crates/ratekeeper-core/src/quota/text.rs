@@ -1,5 +1,6 @@
 //! Quotas as people write them: `100/60s`, `10/s burst 20`, `1000 per hour`,
-//! `500 per calendar month +02:00`, `5/s leaky_bucket queue 10`, and the tiers
+//! `500 per calendar month +02:00`, `5/s leaky_bucket queue 10`,
+//! `100/15min fixed_window aligned`, and the tiers
 //! `{rps=20, rpm=1000}`.
 
 use std::fmt;
@@ -207,16 +208,17 @@ impl<'a> Reader<'a> {
 
     fn options(&mut self, algorithm: Algorithm) -> Result<Shape, InvalidInput> {
         let mut named: Option<Algorithm> = None;
-        let mut shape = Shape { algorithm, burst: None, queue: None };
+        let mut shape = Shape { algorithm, burst: None, queue: None, aligned: false };
         while let Some(Token::Word(word)) = self.peek() {
             self.next();
             let is_twice = match word {
+                "aligned" => std::mem::replace(&mut shape.aligned, true),
                 "burst" => shape.burst.replace(self.number("burst")?).is_some(),
                 "queue" => shape.queue.replace(self.number("queue")?).is_some(),
                 name => named.replace(name.parse()?).is_some(),
             };
             if is_twice {
-                return Err(self.wrong("one burst, one queue and one algorithm at most"));
+                return Err(self.wrong("each word once, and one algorithm at most"));
             }
         }
         Ok(Shape { algorithm: named.unwrap_or(algorithm), ..shape })
@@ -254,10 +256,12 @@ struct Shape {
     algorithm: Algorithm,
     burst: Option<u64>,
     queue: Option<u64>,
+    aligned: bool,
 }
 
 impl Shape {
     fn apply(&self, quota: Quota) -> Result<Quota, InvalidInput> {
+        let quota = if self.aligned { quota.aligned()? } else { quota };
         let quota = self.burst.map_or(Ok(quota), |burst| quota.with_burst(burst))?;
         self.queue.map_or(Ok(quota), |queue| quota.with_queue(queue))
     }
@@ -279,6 +283,7 @@ impl fmt::Display for Quota {
             Algorithm::TokenBucket if self.extra == self.limit => Ok(()),
             Algorithm::TokenBucket => write!(f, " burst {}", self.extra),
             Algorithm::LeakyBucket if self.extra > 0 => write!(f, " leaky_bucket queue {}", self.extra),
+            algorithm if self.aligned => write!(f, " {algorithm} aligned"),
             algorithm => write!(f, " {algorithm}"),
         }
     }
@@ -332,6 +337,8 @@ mod tests {
         check("20/30s concurrency", "20/30s concurrency");
         check("5/s leaky_bucket queue 10", "5/s leaky_bucket queue 10");
         check("5/s leaky_bucket", "5/s leaky_bucket");
+        check("100/15min fixed_window aligned", "100/15min fixed_window aligned");
+        check("100 per 7 s aligned fixed_window", "100/7s fixed_window aligned");
         check("0/s", "0/s");
         check("0 per calendar month", "0/calendar month");
         check("0/s leaky_bucket queue 0", "0/s leaky_bucket");
@@ -380,11 +387,14 @@ mod tests {
             ("1/calendar day +1:75", "an offset such as +02:00"),
             ("1/calendar day token_bucket", "only it can follow the calendar"),
             ("10001/s sliding_log", "from 0 to 10000"),
-            ("5/s burst 3 burst 4", "one burst, one queue and one algorithm at most"),
-            ("5/s leaky_bucket queue 3 queue 3", "one burst, one queue and one algorithm at most"),
-            ("5/s fixed_window sliding_log", "one burst, one queue and one algorithm at most"),
-            ("5/s token_bucket burst 3 token_bucket", "one burst, one queue and one algorithm at most"),
+            ("5/s burst 3 burst 4", "each word once, and one algorithm at most"),
+            ("5/s leaky_bucket queue 3 queue 3", "each word once, and one algorithm at most"),
+            ("5/s fixed_window sliding_log", "each word once, and one algorithm at most"),
+            ("5/s token_bucket burst 3 token_bucket", "each word once, and one algorithm at most"),
             ("{rps=1} fixed_window sliding_log", "nothing at `sliding_log`"),
+            ("5/s aligned", "got aligned windows of token_bucket; expected fixed_window off the calendar"),
+            ("5/calendar day aligned", "got aligned windows of fixed_window on the calendar"),
+            ("5/s fixed_window aligned aligned", "each word once, and one algorithm at most"),
             ("0/s burst 3", "burst: got 3 on a limit of 0; expected none: nothing passes"),
             ("0/s leaky_bucket queue 3", "queue: got 3 on a limit of 0; expected none: nothing passes"),
             ("{}", "at least one of rps"),

@@ -46,9 +46,10 @@ impl Naive {
     /// A request that finds no window under way starts one; on the calendar
     /// the windows are there already.
     fn in_fixed_window(&self, now: i128) -> i128 {
-        if let Some(calendar) = self.quota.calendar_window() {
+        if self.quota.is_clocked() {
             // Minutes, hours and days all have the same length.
-            let offset = i128::from(calendar.offset_minutes()) * 60_000_000;
+            let minutes = self.quota.calendar_window().map_or(0, ratekeeper_core::Calendar::offset_minutes);
+            let offset = i128::from(minutes) * 60_000_000;
             let index = |at: i128| (at + offset).div_euclid(self.window());
             return self
                 .admitted

@@ -85,7 +85,10 @@ pub(crate) fn quotas(algorithm: Algorithm) -> BoxedStrategy<Quota> {
     let counted = (rates(), permille)
         .prop_map(move |((limit, millis), permille)| quota(algorithm, limit, millis, permille));
     if algorithm == Algorithm::FixedWindow {
-        return prop_oneof![3 => counted, 1 => calendar_quotas()].boxed();
+        let aligned = rates().prop_map(move |(limit, millis)| {
+            quota(algorithm, limit, millis, None).aligned().expect("a fixed window")
+        });
+        return prop_oneof![3 => counted, 1 => calendar_quotas(), 1 => aligned].boxed();
     }
     counted.boxed()
 }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
 /// The quotas of a history: all algorithms, round and odd rates.
-pub(super) const QUOTAS: [&str; 19] = [
+pub(super) const QUOTAS: [&str; 20] = [
     "5/10s fixed_window",
     "3/calendar minute",
     "5/10s sliding_window",
@@ -21,12 +21,13 @@ pub(super) const QUOTAS: [&str; 19] = [
     "1000000000/31d",
     "6/4s fixed_window",
     "9/2s",
+    "4/7s fixed_window aligned",
     "0/10s",
     "0/3s leaky_bucket",
     "0/5s sliding_log",
 ];
 /// Quotas that let nothing pass begin here. They are drawn seldom: each denies its whole check.
-const CLOSED_FROM: usize = 16;
+const CLOSED_FROM: usize = 17;
 /// Quotas that stand alone and that stores may have a short way for.
 const PLAIN: [usize; 2] = [14, 15];
 /// Quotas that are tiers of one rule, which stores may keep together: token

@@ -77,6 +77,7 @@ fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {
 fn never_stricter((_, own): &(Name, Quota), (_, other): &(Name, Quota), later: bool) -> bool {
     let same = own.algorithm() == other.algorithm()
         && own.window_micros() == other.window_micros()
+        && own.is_aligned() == other.is_aligned()
         && own.calendar_window() == other.calendar_window();
     // Of two that are equal, the later one is too many.
     same && (own.limit(), own.capacity()) >= (other.limit(), other.capacity())

@@ -80,7 +80,7 @@ const SHADOW: u8 = 1;
 const OVERRIDABLE: u8 = 2;
 const LIFTED: u8 = 4;
 const BLOCKED: u8 = 8;
-const ON_CALENDAR: u8 = 16;
+const BY_THE_CLOCK: u8 = 16;
 const CLOSED_BUCKET: u8 = 32;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
@@ -165,7 +165,7 @@ impl Item {
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
             item.refer(key);
             item.noted(note);
-            let flags = if target.quota.calendar_window().is_some() { ON_CALENDAR } else { 0 };
+            let flags = if target.quota.is_clocked() { BY_THE_CLOCK } else { 0 };
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
             terms(&mut item.body, head, target.tag, units, &target.quota);
         }
@@ -324,8 +324,8 @@ impl Item {
             Emergency::Lift => LIFTED,
             Emergency::Block => BLOCKED,
         };
-        if quota.calendar_window().is_some() {
-            flags |= ON_CALENDAR;
+        if quota.is_clocked() {
+            flags |= BY_THE_CLOCK;
         }
         if is_bucket(quota) && quota.is_closed() {
             flags |= CLOSED_BUCKET;
@@ -398,17 +398,20 @@ fn is_bucket(quota: &Quota) -> bool {
 }
 
 /// Whether the script has a short way for a charge: enforced, not under an
-/// operator's switch, in a packed value, off the calendar and of more than nothing.
+/// operator's switch, in a packed value, off the clock and of more than nothing.
 fn is_plain(charge: &Charge<'_>) -> bool {
     let quota = charge.quota();
     let is_known = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
     is_known
         && !quota.is_closed()
-        && quota.calendar_window().is_none()
+        && !quota.is_clocked()
         && charge.units() > 0
         && charge.enforced() == Enforcement::Enforce
         && charge.switched() == Emergency::Off
 }
+
+/// Stands for windows on multiples of their length where the unit of a calendar would stand.
+pub(super) const ALIGNED: u8 = 6;
 
 /// A charge in the words of the script.
 fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) {
@@ -425,7 +428,15 @@ fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) 
     }
     let extra = if algorithm == Algorithm::LeakyBucket { quota.queue() } else { quota.capacity() };
     into.extend_from_slice(&extra.to_le_bytes());
-    let (unit, offset) = quota.calendar_window().map_or((0, 0), |calendar| {
+    let (unit, offset) = clock_of(quota);
+    into.push(unit);
+    into.extend_from_slice(&offset.to_le_bytes());
+}
+
+/// Which clock the windows of a quota follow: the unit of its calendar and the minutes east of UTC.
+pub(super) fn clock_of(quota: &Quota) -> (u8, i16) {
+    let without = if quota.is_aligned() { ALIGNED } else { 0 };
+    quota.calendar_window().map_or((without, 0), |calendar| {
         let unit = match calendar.unit() {
             CalendarUnit::Minute => 1,
             CalendarUnit::Hour => 2,
@@ -434,9 +445,7 @@ fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) 
             CalendarUnit::Month => 5,
         };
         (unit, calendar.offset_minutes())
-    });
-    into.push(unit);
-    into.extend_from_slice(&offset.to_le_bytes());
+    })
 }
 
 fn micros(length: std::time::Duration) -> f64 {

@@ -10,7 +10,7 @@ use ratekeeper_core::{
 use std::time::Duration;
 
 use super::answer::{Answer, Reader, garbled};
-use super::encode::{Change, Target, Units, tag_of};
+use super::encode::{ALIGNED, Change, Target, Units, clock_of, tag_of};
 use super::layout::{Class, Layout};
 use super::script::FORMAT;
 use crate::store::StoreError;
@@ -45,9 +45,7 @@ pub(super) fn keep(layout: &Layout, check: &Check<'_>) -> Vec<u8> {
         let mut name = Vec::new();
         let class = layout.counter(charge, &mut name);
         let quota = charge.quota();
-        let (unit, offset) = quota
-            .calendar_window()
-            .map_or((0, 0), |calendar| (1 + calendar.unit() as u8, calendar.offset_minutes()));
+        let (unit, offset) = clock_of(quota);
         let flags = u8::from(charge.enforced() == Enforcement::Shadow) | u8::from(charge.is_flat()) << 1;
         kept.extend_from_slice(&[class as u8, flags, charge.switched() as u8, charge.quota_level() as u8]);
         kept.extend_from_slice(&[quota.algorithm() as u8, unit]);
@@ -175,7 +173,7 @@ fn quota_of(
         CalendarUnit::Week,
         CalendarUnit::Month,
     ];
-    if unit > 0 {
+    if unit > 0 && unit != ALIGNED {
         let unit = UNITS.get(usize::from(unit - 1)).ok_or_else(garbled)?;
         return Ok(Quota::calendar(limit.into(), Calendar::with_offset(*unit, offset)?)?);
     }
@@ -183,9 +181,10 @@ fn quota_of(
     let quota = Quota::new(algorithm, limit.into(), window)?;
     Ok(match algorithm {
         // Without a rate there is neither.
-        _ if quota.is_closed() => quota,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if quota.is_closed() => quota,
         Algorithm::TokenBucket => quota.with_burst(extra.into())?,
         Algorithm::LeakyBucket => quota.with_queue(extra.into())?,
+        Algorithm::FixedWindow if unit == ALIGNED => quota.aligned()?,
         _ => quota,
     })
 }
