@@ -8,6 +8,7 @@ mod counters;
 mod demand;
 mod hold;
 mod outage;
+mod overriding;
 mod penalty;
 mod raw;
 mod strict;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Decision, Emergency, Enforcement, Field, InvalidInput, Key, Labels, Settled,
+    CHARGES_MAX, Decision, Emergency, Enforcement, Field, InvalidInput, Key, Labels, Override, OverrideScope,
+    Settled,
 };
 
 use self::rule::Compiled;
@@ -125,6 +126,16 @@ impl<R: ?Sized> Limiter<R> {
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &**self.engine.store()
+    }
+
+    /// Sets an override of a quota of these rules: of `rule` if that has one quota, or of `rule.rpm`.
+    ///
+    /// # Errors
+    /// If it names a rule of several quotas alone, if its limit or window is out of bounds, or if the store could
+    /// not answer.
+    pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        let quotas = self.rules.iter().flat_map(|rule| rule.limits.quotas.iter().map(|(name, _)| *name));
+        self.engine.set_override(scope, to, quotas).await
     }
 
     /// What decides, for charges that no rule is about.

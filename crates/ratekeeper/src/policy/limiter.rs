@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Field, InvalidInput, Labels, Settled};
+use ratekeeper_core::{Decision, Field, InvalidInput, Labels, Override, OverrideScope, Settled};
 
 use super::apply::Ask;
 use super::book::{Policies, Service};
@@ -191,6 +191,18 @@ impl ServiceLimiter {
     #[must_use]
     pub fn policy(&self) -> Option<Arc<Policy>> {
         self.service.current().as_ref().map(Arc::clone)
+    }
+
+    /// Sets an override of a quota of the policy in force: of `service/rule` if the rule has one quota, or of
+    /// `service/rule.rpm`. Other endpoints are those that rules find in requests.
+    ///
+    /// # Errors
+    /// If it names a rule of several quotas alone, if its limit or window is out of bounds, or if the store could
+    /// not answer.
+    pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        let policy = self.policy();
+        let quotas = policy.iter().flat_map(|policy| policy.limits.quotas());
+        self.engine.set_override(scope, to, quotas).await
     }
 
     /// What a request asks for: the rules that apply to it. Nothing is charged yet. All verbs are methods of it,

@@ -1,7 +1,7 @@
 //! Whose limit holds, and what a decision on several says.
 
 use ratekeeper::policy::{Ask, RequestFacts};
-use ratekeeper::{Level, Origin, Outcome};
+use ratekeeper::{Level, Origin, Outcome, Override, OverrideScope};
 
 use crate::world::{World, by, left, now, strictest};
 
@@ -105,6 +105,44 @@ fn overrides_name_one_of_several_quotas_or_an_endpoint() {
     assert_eq!(limits(&by("ann").route("/maps")), [(5, Level::Default), (50, Level::Default)], "nobody's");
     let long = by("ann").route("/maps").header("x-org", "o".repeat(5_000)).header("x-project", "p");
     assert_eq!(limits(&long), [(5, Level::Default), (50, Level::Default)], "nobody can be called so");
+}
+
+/// It was set, and held for nothing.
+#[test]
+fn an_override_for_a_rule_of_several_quotas_is_refused() {
+    let policy = r#"
+        service = "api"
+        [[rules]]
+        name = "calls"
+        keys = "user:{identity.user}"
+        quotas = { rps = "5/s", rpm = "50/min" }
+        overrides = true
+        plan = "{identity.plan}"
+        plans = { hourly = { rph = 9 } }
+        [[rules]]
+        name = "one"
+        keys = "user:{identity.user}"
+        quota = "5/s"
+        overrides = true
+        plan = "{identity.plan}"
+        plans = { tiers = { rps = 9, rpm = 90 } }
+    "#;
+    let world = World::of(policy);
+    let set = |endpoint: &str| {
+        let scope = OverrideScope::organisation(endpoint, "acme").unwrap();
+        now(world.service.set_override(scope, Override::limit(7)))
+    };
+    let error = set("api/calls").unwrap_err().into_input().unwrap().to_string();
+    let expected = "override: got endpoint `api/calls` of a rule with quotas of their own names; expected one of \
+                    `api/calls.rph`, `api/calls.rpm`, `api/calls.rps`";
+    assert_eq!(error, expected);
+    for endpoint in ["api/calls.rpm", "api/one", "api/one.rpm", "/maps"] {
+        set(endpoint).unwrap();
+    }
+    let facts = by("ann").claim("org", "acme").claim("project", "web");
+    let limits: Vec<u32> =
+        world.peek(&facts).verdicts().iter().map(|verdict| verdict.quota().limit()).collect();
+    assert_eq!(limits, [5, 7, 7]);
 }
 
 #[test]
