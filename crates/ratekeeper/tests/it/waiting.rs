@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
     Algorithm, Charge, Check, Control, Decision, Key, Limiter, ManualClock, MemoryStore, Overrides,
     Reservation, Rule, Settled, Store, StoreError, StoreFuture, Timestamp,
@@ -55,8 +56,12 @@ impl Store for Slow {
         self.inner.settle(id, actual)
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, u64> {
         self.inner.refund(check, decision, units)
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        self.inner.shared_secret()
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {
