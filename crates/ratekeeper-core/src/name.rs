@@ -35,10 +35,12 @@ struct Entry {
     rule: Option<Name>,
     /// Tells the quotas of one rule apart; 0 for one that stands alone.
     tag: u32,
+    /// See [`Name::number`].
+    number: u32,
 }
 
 /// See [`Name::RAW`].
-static RAW: Entry = Entry { text: "limit", label_at: 0, id: DIGEST_START, rule: None, tag: 0 };
+static RAW: Entry = Entry { text: "limit", label_at: 0, id: DIGEST_START, rule: None, tag: 0, number: 0 };
 
 /// Tags are so many bits wide, so that they fit a word beside an algorithm.
 const TAG_BITS: u32 = 28;
@@ -113,6 +115,14 @@ impl Name {
     #[must_use]
     pub fn id(self) -> u64 {
         self.0.id
+    }
+
+    /// Its number among the names of this process: at most [`NAMES_MAX`], and 0 for [`Name::RAW`].
+    /// Another process numbers its names differently.
+    #[must_use]
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0.number
     }
 }
 
@@ -207,7 +217,9 @@ fn intern(rule: Option<Name>, text: &str, label_at: usize) -> Result<Name, Inval
         return Err(InvalidInput::new(Field::Name, text, format!("a name that no store takes for {twin}")));
     }
     let text = Box::leak(Box::<str>::from(text));
-    let name = Name(Box::leak(Box::new(Entry { text, label_at, id, rule, tag })));
+    // Below the bound, which is far below 2^32.
+    let number = names.len() as u32 + 1;
+    let name = Name(Box::leak(Box::new(Entry { text, label_at, id, rule, tag, number })));
     names.insert((rule, label_at, name.as_str()), name);
     Ok(name)
 }
@@ -267,6 +279,8 @@ mod tests {
         let name = Name::new("per-user").unwrap();
         assert_eq!(name, Name::new("per-user").unwrap());
         assert_ne!(name, Name::new("per-ip").unwrap());
+        assert_ne!(name.number(), Name::new("per-ip").unwrap().number());
+        assert!(name.number() > Name::RAW.number());
     }
 
     #[test]

@@ -210,11 +210,20 @@ async def test_an_outage_is_an_error_to_whoever_puts_charges_together(own_server
     wait_for(lambda: store.health.breaker == "closed")
 
 
-def test_a_full_memory_is_an_error_to_whoever_puts_charges_together() -> None:
-    store, kinds = Store.memory(max_keys=256), set()
+def test_a_new_key_is_no_outage_of_a_full_memory() -> None:
+    store = Store.memory(max_keys=256)
     for number in range(5_000):
+        assert store.check(Charge("r", "1/1d fixed_window", f"user:{number}"))
+    assert store.health.evicted == store.health.evicted_exhausted == 5_000 - 256
+    assert (store.health.full, store.health.is_full) == (0, False)
+
+
+def test_charges_that_no_memory_holds_together_are_an_error_to_whoever_puts_them_together() -> None:
+    store, kinds = Store.memory(max_keys=1), set()
+    for number in range(100):
+        charges = [Charge("r", "1/1d fixed_window", f"user:{number}:{part}") for part in range(64)]
         try:
-            store.check(Charge("r", "1/1d fixed_window", f"user:{number}"))
+            store.check(*charges)
         except StoreError as error:
             kinds.add(error.kind)
     assert kinds == {"capacity"}

@@ -102,10 +102,14 @@ pub struct Health {
     /// Checks that found the queue for a connection full, or waited in it too long, although
     /// the server answers.
     pub overloads: u64,
-    /// Checks that failed for want of room: for another counter or id, or on the server.
+    /// Checks that failed for want of room: for another id, for all counters of the check together, or on the server.
     pub full: u64,
-    /// Whether a store in memory had no room for something within the last minute.
+    /// Whether a check failed for want of room in a store in memory within the last minute.
     pub is_full: bool,
+    /// Live counters that a store in memory forgot at its bound, because others needed their place ...
+    pub evicted: u64,
+    /// ... and how many of them were exhausted, so that a limit was lifted early.
+    pub evicted_exhausted: u64,
     /// Checks that failed for any reason, those the breaker refused included.
     pub failures: u64,
     /// Calls to the server, ...
@@ -127,6 +131,8 @@ impl Health {
             overloads: self.overloads + other.overloads,
             full: self.full + other.full,
             is_full: self.is_full || other.is_full,
+            evicted: self.evicted + other.evicted,
+            evicted_exhausted: self.evicted_exhausted + other.evicted_exhausted,
             failures: self.failures + other.failures,
             batches: self.batches + other.batches,
             batched: self.batched + other.batched,
@@ -185,7 +191,7 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The store is at its bound and everything in it matters.
+    /// The store has no room: for an id, for the counters of one check together, or a server is out of memory.
     Capacity,
     /// The call itself is wrong; no store could answer it.
     Input,

@@ -52,6 +52,18 @@ impl Health {
         self.0.is_full
     }
 
+    /// Live counters that a store in memory forgot at its bound ...
+    #[getter]
+    fn evicted(&self) -> u64 {
+        self.0.evicted
+    }
+
+    /// ... and how many of them were exhausted.
+    #[getter]
+    fn evicted_exhausted(&self) -> u64 {
+        self.0.evicted_exhausted
+    }
+
     /// Checks that failed for any reason, those that the breaker refused included.
     #[getter]
     fn failures(&self) -> u64 {

@@ -125,14 +125,14 @@ fn unowned(sources: &[SourceStatus]) -> impl Iterator<Item = &str> {
 
 /// Whether the store can do what it is there for: a store that only reads, or has no
 /// memory left, answers every question and takes no charge. So a charge is what it is asked.
-/// One in memory may have room for this charge and not for those of others.
+/// One in memory may have room for this charge and not for the ids or larger checks of others.
 async fn ask_the_store(api: &Api) -> Result<(), StoreError> {
     let answer = async {
         let quota: Quota = PROBE_QUOTA.parse()?;
         let charge = Charge::new(Key::new(Name::new("/ready")?, "ready")?, &quota);
         api.limiter().store().check(&Check::one(&charge)).await
     };
-    let full = || StoreError::capacity("had no room for a new key or id within the last minute");
+    let full = || StoreError::capacity("had no room for a check or an id within the last minute");
     let answer: Result<(), StoreError> = match answer.await {
         Ok(_) if api.limiter().store().health().is_full => Err(full()),
         answer => answer.map(drop),

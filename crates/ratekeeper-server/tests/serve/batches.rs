@@ -95,7 +95,7 @@ fn batches_are_decided_in_their_order() {
     }
 }
 
-/// A store in memory that has no room for others' keys takes the charge of `/readyz` itself.
+/// A store in memory that has no room for others' ids takes the charge of `/readyz` itself.
 #[test]
 fn a_full_memory_is_told() {
     let store = MemoryStore::builder().max_keys(256).max_ids(16).build();

@@ -6,13 +6,15 @@
 //!
 //! Memory: 40 bytes a counter, 46 to 54 with the free slots between them, and
 //! 16 bytes more for each entry of a log or lease. The number of counters is
-//! bounded ([`MemoryStoreBuilder::max_keys`]). At the bound, see
-//! `Shard::make_room`: made-up keys push one another out, never a counter that
-//! is limiting somebody; if nothing can go, the check fails with
-//! [`StoreErrorKind::Capacity`] and the rule's failure policy decides. So does a
-//! check under a new id if all places for ids are taken
-//! ([`MemoryStoreBuilder::max_ids`]). Both are counted in [`Store::health`], and
-//! the log tells when that begins and when it is over.
+//! bounded ([`MemoryStoreBuilder::max_keys`]). At the bound a new key takes the place of another one: of the
+//! rule that holds most counters nearby, the counter that has used least (`shard/eviction.rs`). So
+//! keys that somebody makes up push one another out, and a new key is no outage. Only if that rule has nothing but exhausted
+//! counters, the one that ends first goes.
+//!
+//! A check fails with [`StoreErrorKind::Capacity`] if all places for ids are taken
+//! ([`MemoryStoreBuilder::max_ids`]), or if the store is too small for all counters of the check
+//! together. The rule's failure policy decides then. Both, and exhausted counters that had to go, are counted in
+//! [`Store::health`], and the log tells when that begins and when it is over.
 //!
 //! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
 
@@ -44,7 +46,7 @@ use self::locked::{Locked, Part, full, shard_index};
 use self::overrides::OverrideTable;
 pub use self::receipts::RECEIPTS_MAX;
 use self::receipts::Receipts;
-use self::shard::Shard;
+use self::shard::{Counter, Room, RuleNumber, Shard};
 use self::slot::Pressure;
 use super::meetings::Meetings;
 use super::{Health, Overrides, SECRET_BYTES, Store, StoreError, StoreFuture, random_secret};
@@ -82,7 +84,7 @@ pub struct MemoryStore {
     fingerprinter: Fingerprinter,
     shards: Box<[Padded]>,
     /// Locked before any shard, never after.
-    ledgers: Box<[Lock<Ledger<Fingerprint>>]>,
+    ledgers: Box<[Lock<Ledger<Counter>>]>,
     max_ids: usize,
     /// Locked like a ledger.
     receipts: Lock<Receipts>,
@@ -197,6 +199,11 @@ impl MemoryStore {
         self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
     }
 
+    #[inline]
+    fn counter(&self, charge: &Charge<'_>) -> Counter {
+        Counter { fingerprint: self.fingerprint(charge), rule: RuleNumber::of(charge.key()) }
+    }
+
     /// The quotas in force and who set them, as the overrides stand at one
     /// instant; nothing if overrides concern none of the charges.
     #[inline]
@@ -211,7 +218,7 @@ impl MemoryStore {
     /// Judges a check; the same as [`Store::check`], without the future.
     ///
     /// # Errors
-    /// If the store is at its bound and nothing can go.
+    /// If the store is too small for all counters of the check together.
     #[inline]
     pub fn decide(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
         let mut decision = Decision::default();
@@ -228,10 +235,22 @@ impl MemoryStore {
             [charge] => self.decide_one(charge, now, check.is_peek(), decision),
             charges => self.decide_many(charges, now, check.is_peek(), decision),
         };
-        // Nothing else can go wrong with it.
-        decided.inspect_err(|error| self.fullness.refused(now, error))
+        // No shard is locked any more: whoever reads the log may ask the store.
+        match decided {
+            Ok(Room::None) => Ok(()),
+            Ok(room) => {
+                self.fullness.found(now, room);
+                Ok(())
+            }
+            // Nothing else can go wrong with it.
+            Err(error) => {
+                self.fullness.refused(now, &error);
+                Err(error)
+            }
+        }
     }
 
+    /// Says which room it needed; none for a counter that is there.
     #[inline]
     fn decide_one(
         &self,
@@ -239,7 +258,7 @@ impl MemoryStore {
         now: Timestamp,
         peek: bool,
         decision: &mut Decision,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Room, StoreError> {
         let fingerprint = self.fingerprint(charge);
         let algorithm = charge.quota().algorithm();
         let mut shard = self.shard(fingerprint);
@@ -252,17 +271,17 @@ impl MemoryStore {
         };
         let Some(index) = shard.find(fingerprint) else {
             let mut state = State::vacant(algorithm);
-            let has_room = peek || shard.make_room(1, now.as_micros(), |_| false);
-            judge_one(charge, (quota, level), &mut state, now, peek || !has_room, decision);
+            judge_one(charge, (quota, level), &mut state, now, peek, decision);
             decision.set_counters([fingerprint.low]);
-            if !has_room && decision.is_allowed() {
-                return Err(full());
+            let verdict = &decision.verdicts()[0];
+            if verdict.receipt().is_none() {
+                return Ok(Room::None);
             }
-            if decision.verdicts()[0].receipt().is_some() {
-                shard.insert(fingerprint, state, Pressure::of(&decision.verdicts()[0]), now.as_micros());
-                self.fullness.found_room(now);
-            }
-            return Ok(());
+            let counter = Counter { fingerprint, rule: RuleNumber::of(charge.key()) };
+            // A shard holds one counter at least, and nothing is kept for this check.
+            let room = shard.make_room(&[counter.rule], now.as_micros(), |_| false);
+            shard.insert(counter, state, Pressure::of(verdict), now.as_micros());
+            return Ok(room);
         };
         let mut state = shard.take(index, algorithm);
         judge_one(charge, (quota, level), &mut state, now, peek, decision);
@@ -272,7 +291,7 @@ impl MemoryStore {
         } else {
             shard.put(index, state, Pressure::of(&decision.verdicts()[0]));
         }
-        Ok(())
+        Ok(Room::None)
     }
 
     fn decide_many<'c>(
@@ -281,32 +300,33 @@ impl MemoryStore {
         now: Timestamp,
         peek: bool,
         decision: &mut Decision,
-    ) -> Result<(), StoreError> {
-        let fingerprints: SmallVec<[Fingerprint; INLINE]> =
-            charges.iter().map(|charge| self.fingerprint(charge)).collect();
-        let mut shards = self.lock_all(&fingerprints);
+    ) -> Result<Room, StoreError> {
+        let counters: SmallVec<[Counter; INLINE]> =
+            charges.iter().map(|charge| self.counter(charge)).collect();
+        let mut shards = self.lock_all(&counters);
         let resolved = self.resolved(charges, now);
         // Without room for what is new, what is there can still deny.
-        let has_room = peek || shards.make_room(&fingerprints, &fingerprints, now);
+        let has_room = peek || shards.make_room(&counters, &counters, now);
         let peek = peek || !has_room;
         // Nothing is inserted before everything is judged, so places stand.
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (index, (fingerprint, charge)) in fingerprints.iter().zip(charges).enumerate() {
-            parts.push(shards.part(*fingerprint, charge, resolved.get(index).copied()));
+        for (index, (counter, charge)) in counters.iter().zip(charges).enumerate() {
+            parts.push(shards.part(*counter, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
-        decision.set_counters(fingerprints.iter().map(|fingerprint| fingerprint.low));
+        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.low));
         shards.write_back(&mut parts, decision, now, peek);
-        if has_room {
-            self.fullness.found_room(now);
+        match has_room {
+            true => Ok(shards.room()),
+            false if decision.is_allowed() => Err(full()),
+            false => Ok(Room::None),
         }
-        if has_room || !decision.is_allowed() { Ok(()) } else { Err(full()) }
     }
 
-    /// Locks the shards of all `fingerprints`, each once, in ascending order:
+    /// Locks the shards of all `counters`, each once, in ascending order:
     /// two checks that share shards can never wait for each other in a ring.
-    fn lock_all(&self, fingerprints: &[Fingerprint]) -> Locked<'_> {
-        let indices = || fingerprints.iter().map(|fingerprint| shard_index(*fingerprint));
+    fn lock_all(&self, counters: &[Counter]) -> Locked<'_> {
+        let indices = || counters.iter().map(|counter| shard_index(counter.fingerprint));
         let mut locked = Locked::default();
         let mut next = indices().min();
         while let Some(index) = next {
@@ -329,7 +349,7 @@ impl MemoryStore {
                 let decision = self.decide(check)?;
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held =
-                    held.filter_map(|(charge, verdict)| Held::new(self.fingerprint(charge), charge, verdict));
+                    held.filter_map(|(charge, verdict)| Held::new(self.counter(charge), charge, verdict));
                 ledger.record(reservation, check, &decision, held.collect());
                 Ok(decision)
             }
@@ -352,7 +372,7 @@ impl MemoryStore {
         }
     }
 
-    fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Fingerprint>> {
+    fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Counter>> {
         // The remainder of LEDGERS is below LEDGERS, whatever the width.
         self.ledgers[self.fingerprinter.id(id) as usize % LEDGERS].lock()
     }
@@ -365,14 +385,18 @@ impl MemoryStore {
             Err(answer) => return answer,
             Ok(held) => held,
         };
-        let fingerprints: Vec<Fingerprint> = held.iter().map(|charge| charge.counter).collect();
-        let mut shards = self.lock_all(&fingerprints);
+        let counters: Vec<Counter> = held.iter().map(|charge| charge.counter).collect();
+        let mut shards = self.lock_all(&counters);
         for charge in held {
             if charge.adds(actual) {
-                shards.ensure(&fingerprints, charge.counter, charge.quota(), now);
+                shards.ensure(&counters, charge.counter, charge.quota(), now);
             }
-            shards.update(charge.counter, charge.quota(), now, |state| charge.settle(state, now, actual));
+            let fingerprint = charge.counter.fingerprint;
+            shards.update(fingerprint, charge.quota(), now, |state| charge.settle(state, now, actual));
         }
+        let room = shards.room();
+        drop(shards);
+        self.fullness.found(now, room);
         Settled::Done
     }
 
@@ -383,14 +407,15 @@ impl MemoryStore {
     }
 
     fn give_back(&self, back: &GiveBack<'_, '_>, now: Timestamp) -> u32 {
-        let (fingerprint, quota) = (self.fingerprint(back.charge), back.verdict.quota());
+        let (counter, quota) = (self.counter(back.charge), back.verdict.quota());
+        let fingerprint = counter.fingerprint;
         let mut receipts = back.note.map(|note| (self.receipts.lock(), note));
         let units = match &mut receipts {
             Some((receipts, note)) => receipts.left(fingerprint.low, *note, back.units, now.as_micros()),
             None => back.units,
         };
         let mut is_given = false;
-        self.lock_all(&[fingerprint]).update(fingerprint, quota, now, |state| {
+        self.lock_all(&[counter]).update(fingerprint, quota, now, |state| {
             let now = state.instant(now.as_micros());
             is_given = units > 0 && state.refund(quota, now, units, back.receipt);
         });
@@ -474,7 +499,8 @@ impl Store for MemoryStore {
 
     fn health(&self) -> Health {
         let (full, is_full) = self.fullness.look(self.clock.now());
-        Health { failures: full, full, is_full, ..Health::default() }
+        let (evicted, evicted_exhausted) = (self.evicted(), self.fullness.evicted_exhausted());
+        Health { failures: full, full, is_full, evicted, evicted_exhausted, ..Health::default() }
     }
 }
 

@@ -1,16 +1,18 @@
-//! A store in memory at its bounds: what it refuses is counted, and told once.
+//! A store in memory at its bounds: what it refuses or forgets is counted, and logged once.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratekeeper::{
-    Charge, Check, Decision, Engine, Health, Key, ManualClock, MemoryStore, MemoryStoreBuilder, Name,
-    OnOutage, Quota, RawCharge, RawName, Reservation, Store, StoreErrorKind, Timestamp,
+    Charge, Charges, Check, Decision, Engine, Health, Key, ManualClock, MemoryStore, MemoryStoreBuilder,
+    Name, OnOutage, Quota, RawCharge, RawName, Reservation, Store, StoreErrorKind, Timestamp,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+
+use crate::away::Away;
 
 fn bounded(bound: impl FnOnce(MemoryStoreBuilder) -> MemoryStoreBuilder) -> (MemoryStore, ManualClock) {
     let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
@@ -34,12 +36,9 @@ fn use_up(store: &MemoryStore, subject: &str, id: Option<&str>) -> bool {
 
 #[tokio::test]
 async fn an_outage_is_what_the_charges_say_and_an_error_to_a_strict_caller() {
-    let (store, _) = bounded(|builder| builder.max_keys(256));
-    assert!((0..5_000).any(|key| !use_up(&store, &key.to_string(), None)), "it is full");
-    let engine = Arc::new(Engine::new(Arc::new(store)));
+    let engine = Arc::new(Engine::new(Away::store()));
     let quota: Quota = "1/d fixed_window".parse().unwrap();
-    let free = (0..).map(|n| format!("free{n}")).find(|key| !use_up_by(&engine, key, quota)).unwrap();
-    let charges = [RawCharge::new(RawName::new("raw").unwrap(), free, quota)];
+    let charges = [RawCharge::new(RawName::new("raw").unwrap(), "key", quota)];
     for (on_outage, allowed) in [(OnOutage::Allow, true), (OnOutage::Deny, false)] {
         let demand = engine.raw(&charges, on_outage);
         assert_eq!(demand.check().await.unwrap().is_allowed(), allowed);
@@ -51,15 +50,9 @@ async fn an_outage_is_what_the_charges_say_and_an_error_to_a_strict_caller() {
             strict.reserve("id", Duration::from_secs(1)).await.unwrap_err(),
             strict.until_allowed(Duration::ZERO).await.unwrap_err(),
         ];
-        assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Capacity), "{errors:?}");
+        assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Unavailable), "{errors:?}");
         assert!(strict.peek().await.unwrap().is_allowed(), "to look takes no room");
     }
-}
-
-/// Whether a raw charge finds room for a counter.
-fn use_up_by(engine: &Arc<Engine>, key: &str, quota: Quota) -> bool {
-    let charges = [RawCharge::new(RawName::new("raw").unwrap(), key, quota)];
-    engine.raw(&charges, OnOutage::Deny).strict().try_check(&mut Decision::default()).unwrap().is_ok()
 }
 
 fn counts(health: Health) -> (u64, u64, bool) {
@@ -67,38 +60,61 @@ fn counts(health: Health) -> (u64, u64, bool) {
 }
 
 #[test]
-fn no_room_for_a_key_is_counted_and_told_once() {
+fn exhausted_counters_that_go_are_counted_and_logged_once() {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         let (store, clock) = bounded(|builder| builder.max_keys(256));
-        assert_eq!(counts(store.health()), (0, 0, false));
-        let refused = (0..5_000).filter(|key| !use_up(&store, &key.to_string(), None)).count() as u64;
-        assert_eq!(refused, 5_000 - 256);
+        assert!((0..5_000).all(|key| use_up(&store, &key.to_string(), None)), "a new key is no outage");
+        let health = store.health();
+        assert_eq!((health.evicted, health.evicted_exhausted), (5_000 - 256, 5_000 - 256));
+        assert_eq!(counts(health), (0, 0, false));
+        clock.advance(Duration::from_secs(60));
+        store.health();
+        assert!(use_up(&store, "again", None));
+        clock.advance(Duration::from_secs(2 * 24 * 3_600));
+        assert!(use_up(&store, "whoever finds room notices that it is over", None));
+    });
+    let told = lines.0.lock().unwrap().clone();
+    assert_eq!(told.len(), 4, "{told:?}");
+    for line in [&told[0], &told[2]] {
+        assert!(line.starts_with("WARN") && line.contains("forgets exhausted counters"), "{told:?}");
+    }
+    for (line, evicted) in [(&told[1], "evicted=4744"), (&told[3], "evicted=4745")] {
+        assert!(line.starts_with("INFO") && line.contains(evicted), "{told:?}");
+    }
+}
+
+#[test]
+fn a_check_that_the_store_could_never_hold_fails_and_is_counted() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let (store, clock) = bounded(|builder| builder.max_keys(1));
+        let quota: Quota = "1/d fixed_window".parse().unwrap();
+        let name = Name::new("full").unwrap();
+        let mut refused = 0;
+        for number in 0..100 {
+            let subjects: Vec<String> = (0..64).map(|key| format!("{number}-{key}")).collect();
+            let mut charges = Charges::new();
+            for subject in &subjects {
+                charges.push(Charge::new(Key::new(name, subject).unwrap(), &quota)).unwrap();
+            }
+            let answer = store.decide(&charges.check().unwrap());
+            refused += u64::from(answer.is_err());
+            let error = answer.err().filter(|error| error.kind() == StoreErrorKind::Capacity);
+            assert!(error.is_none_or(|error| error.to_string().contains("raise its max_keys")));
+        }
+        assert!(refused > 90, "of 64 counters, two share one of 256 places: {refused}");
         assert_eq!(counts(store.health()), (refused, refused, true));
         clock.advance(Duration::from_secs(59));
         assert!(store.health().is_full, "a minute is not over");
         clock.advance(Duration::from_secs(1));
         assert_eq!(counts(store.health()), (refused, refused, false));
-        assert!(!use_up(&store, "again", None) && store.health().is_full);
     });
     let told = lines.0.lock().unwrap().clone();
-    assert_eq!(told.len(), 3, "{told:?}");
+    let told: Vec<&String> = told.iter().filter(|line| !line.contains("exhausted counters")).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].starts_with("WARN") && told[0].contains("in memory is full"), "{told:?}");
     assert!(told[1].starts_with("INFO") && told[1].contains("has room again"), "{told:?}");
-    assert!(told[2].starts_with("WARN"), "{told:?}");
-}
-
-#[test]
-fn whoever_finds_room_later_notices_that_it_is_over() {
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || {
-        let (store, clock) = bounded(|builder| builder.max_keys(256));
-        assert!((0..2_000).any(|key| !use_up(&store, &key.to_string(), None)));
-        clock.advance(Duration::from_secs(2 * 24 * 3_600));
-        assert!(use_up(&store, "another", None));
-    });
-    let told = lines.0.lock().unwrap().clone();
-    assert!(told.len() == 2 && told[1].starts_with("INFO"), "{told:?}");
 }
 
 #[test]

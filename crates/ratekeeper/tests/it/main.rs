@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod away;
 mod concurrency;
 mod demand;
 mod engine;
+mod eviction;
 mod full;
 mod limiter;
 mod memory;

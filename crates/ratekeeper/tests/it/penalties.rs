@@ -2,7 +2,6 @@
 //! What they do is in the tables.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ratekeeper::{
     Charge, Check, Decision, Key, ManualClock, MemoryStore, Name, Quota, Store, StoreErrorKind, Timestamp,
@@ -81,53 +80,32 @@ fn a_decision_says_nothing_of_the_one_before() {
     assert_eq!(ask(&Check::one(&denied).with_penalties(&penalties).unwrap()), (0, 2));
 }
 
-#[test]
-fn without_room_for_a_strike_the_denial_stands() {
-    let (store, clock) = store(256);
-    let full = PenalRule::new("full", "1/1h fixed_window", &SENTENCES, None);
-    let quota: Quota = "1/1d fixed_window".parse().unwrap();
-    // Of those that are refused there are more than enough to take every place.
-    for subject in 0..5_000 {
-        let subject = subject.to_string();
-        let key = Key::new(Name::new("filled").unwrap(), &subject).unwrap();
-        let refused = store.decide(&Check::one(&Charge::new(key, &quota))).err();
-        assert!(refused.is_none_or(|error| error.kind() == StoreErrorKind::Capacity));
-    }
-    assert_eq!(store.len(), 256);
-    let refused = store.health().full;
-    for _ in 0..3 {
-        let denied = ask(&store, &full, "ann", 10);
-        assert!(!denied.is_allowed() && !is_penalised(&denied) && denied.tipped().is_empty(), "{denied:?}");
-    }
-    assert_eq!(store.health().full - refused, 3, "it is told");
-    clock.advance(Duration::from_secs(24 * 3_600));
-    assert_eq!(ask(&store, &full, "ann", 10).tipped(), [full.counters[0].0], "there is room again");
-}
-
-/// Half of the places are taken: some strikes find one and the gate they would shut does not.
+/// The counters of a penalty may share a place of a store that is far too small.
 #[test]
 fn a_gate_is_shut_whole_or_not_at_all() {
     let (store, _) = store(256);
     let rule = PenalRule::new("half", "2/1h fixed_window", &SENTENCES, Some("4/30d"));
     let (mut tipped, mut not) = (0, 0);
-    for subject in 0..2_000 {
+    for subject in 0..10_000 {
         let subject = subject.to_string();
         let first = ask(&store, &rule, &subject, 10);
         assert!(first.tipped().is_empty() && !is_penalised(&first));
-        let counted = left(&store, &rule, 1, &subject) == 1;
+        assert_eq!(left(&store, &rule, 1, &subject), 1, "there is a place for the strike");
+        let refused = store.health().full;
         let second = ask(&store, &rule, &subject, 10);
         let is_shut = left(&store, &rule, 0, &subject) == 0;
         assert_eq!((!second.tipped().is_empty(), is_penalised(&second)), (is_shut, is_shut));
-        assert!(counted || !is_shut, "one denial is not two");
+        assert!(!second.is_allowed(), "the denial stands");
         if is_shut {
             assert_eq!([1, 2].map(|counter| left(&store, &rule, counter, &subject)), [2, 3]);
             tipped += 1;
-        } else if counted {
+        } else {
             assert_eq!([0, 1, 2].map(|counter| left(&store, &rule, counter, &subject)), [1, 1, 4]);
+            assert_eq!(store.health().full - refused, 1, "it is told");
             not += 1;
         }
     }
-    assert!(tipped > 20 && not > 20, "{tipped} and {not} of 2,000");
+    assert!(tipped > 20 && not > 20, "{tipped} and {not} of 10,000");
     assert!(store.len() <= 256);
 }
 
@@ -140,7 +118,7 @@ fn a_check_that_fails_for_want_of_room_is_no_strike() {
         ("1/1d fixed_window".parse().unwrap(), "9/1d fixed_window".parse().unwrap());
     let name = Name::new("crowd").unwrap();
     let mut failed = 0;
-    for subject in 0..2_000 {
+    for subject in 0..10_000 {
         let subject = subject.to_string();
         let mut charges = ratekeeper::Charges::new();
         let watched = Charge::new(Key::new(rule.name, &subject).unwrap(), &one).cost(2).unwrap();
@@ -157,5 +135,5 @@ fn a_check_that_fails_for_want_of_room_is_no_strike() {
             }
         }
     }
-    assert!(failed > 1_000, "{failed}");
+    assert!(failed > 0, "two counters share one of 256 places now and then");
 }

@@ -8,23 +8,13 @@ use ratekeeper::{
     Rule, Store,
 };
 
+use crate::away::Away;
+
 /// Whom a rule may deny.
 type May = Mode;
 
 fn per_key(name: &str) -> Rule<May> {
     Rule::new(name, |_: &May| Some("all".into())).quotas("5/min")
-}
-
-/// A store without room for anything new.
-async fn full_store() -> Arc<dyn Store> {
-    let store = MemoryStore::with_max_keys(1);
-    let quota: Quota = "1/d".parse().unwrap();
-    for number in 0..10_000_u32 {
-        let subject = number.to_string();
-        let charge = Charge::new(Key::new(Name::new("filler").unwrap(), &subject).unwrap(), &quota);
-        let _ = store.check(&Check::one(&charge)).await;
-    }
-    Arc::new(store)
 }
 
 async fn decided(store: &Arc<dyn Store>, rules: Vec<Rule<May>>, may: May) -> Decision {
@@ -37,7 +27,7 @@ async fn decided(store: &Arc<dyn Store>, rules: Vec<Rule<May>>, may: May) -> Dec
 
 #[tokio::test]
 async fn whoever_only_watches_denies_nobody_in_an_outage() {
-    let store = full_store().await;
+    let store = Away::store();
     let strict = |name| per_key(name).on_outage(OnOutage::Deny);
     let follows = |name| strict(name).mode_of(|may: &May| *may);
 

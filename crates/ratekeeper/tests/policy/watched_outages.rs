@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::policy::{Ask, Format, Policies, PolicyLimiter, PolicySpec, RequestFacts};
-use ratekeeper::{Charge, Check, Key, MemoryStore, Name, Origin, Quota, Store};
+use ratekeeper::{MemoryStore, Origin, Store};
+
+use crate::world::Watched;
 
 fn policies(mode: &str, more: &str) -> Policies {
     let policies = Policies::builder().build().unwrap();
@@ -20,26 +22,14 @@ fn install(policies: &Policies, mode: &str, quota: &str, more: &str) {
     policies.install("policy.toml", spec, None).unwrap();
 }
 
-/// A store without room for anything new.
-fn full_store() -> Arc<dyn Store> {
-    let store = MemoryStore::with_max_keys(1);
-    let quota: Quota = "1/d".parse().unwrap();
-    for number in 0..10_000_u32 {
-        let subject = number.to_string();
-        let charge = Charge::new(Key::new(Name::new("filler").unwrap(), &subject).unwrap(), &quota);
-        let _ = store.decide(&Check::one(&charge));
-    }
-    Arc::new(store)
-}
-
 #[tokio::test]
 async fn a_policy_that_only_watches_denies_nobody_in_an_outage() {
-    let store = full_store();
+    let store = Watched::away();
     let facts = RequestFacts::new("GET", "/");
     for (mode, more, allowed) in
         [("on", "", false), ("monitor", "", true), ("on", "enforce_percent = 0\n", true)]
     {
-        let limiter = PolicyLimiter::on(Arc::clone(&store), policies(mode, more));
+        let limiter = PolicyLimiter::on(Arc::clone(&store) as Arc<dyn Store>, policies(mode, more));
         let decision = limiter.service("api").unwrap().check(&Ask::request(&facts)).await.unwrap();
         assert_eq!((decision.origin(), decision.is_allowed()), (Origin::Outage, allowed), "{mode} {more}");
     }

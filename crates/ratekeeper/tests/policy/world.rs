@@ -174,6 +174,13 @@ impl Watched {
         Self { inner, calls, subjects, is_away: AtomicBool::new(false), is_far }
     }
 
+    /// One that fails every check, without I/O.
+    pub(crate) fn away() -> Arc<Self> {
+        let store = Self::new(Arc::default(), false);
+        store.is_away.store(true, Ordering::SeqCst);
+        Arc::new(store)
+    }
+
     /// How often it was asked since the last time.
     pub(crate) fn calls(&self) -> usize {
         self.calls.swap(0, Ordering::SeqCst)

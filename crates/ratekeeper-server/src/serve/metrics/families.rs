@@ -193,6 +193,18 @@ fn store(api: &Api) -> Vec<Family> {
         ),
         Family::of("ratekeeper_store_full", Counter, "Checks that the store had no room for", health.full),
         Family::of(
+            "ratekeeper_store_evicted",
+            Counter,
+            "Live counters that a store in memory forgot at its bound",
+            health.evicted,
+        ),
+        Family::of(
+            "ratekeeper_store_evicted_exhausted",
+            Counter,
+            "Exhausted counters among them: limits that were lifted early",
+            health.evicted_exhausted,
+        ),
+        Family::of(
             "ratekeeper_store_breaker_state",
             Gauge,
             "The circuit breaker: 0 closed, 1 probing, 2 open",

@@ -1,56 +1,103 @@
-//! Whether a store in memory has had to refuse something for want of room.
+//! What a store in memory had to do for want of room: refuse a check, or forget a counter that
+//! limits somebody.
 //!
-//! Counters live in shards that fill up one by one, so some checks still find room when
-//! others do not: it is over when none was refused for a while.
+//! Either is counted, and logged when it begins and when it is over. Counters live in shards that fill up
+//! one by one, so it is over when it has not happened for a while.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratekeeper_core::Timestamp;
 
+use super::shard::Room;
 use crate::store::StoreError;
 
-/// It is over when nothing was refused for so long.
+/// It is over when it has not happened for so long.
 const RECENT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
-    refused: AtomicU64,
+    /// Checks that found no room for their own counters, or for an id.
+    refused: Episode,
+    /// Exhausted counters that had to go for new ones.
+    evicted: Episode,
+}
+
+/// Something that happens again and again for a while.
+#[derive(Debug, Default)]
+struct Episode {
+    count: AtomicU64,
     /// In microseconds.
     last: AtomicU64,
     lasts: AtomicBool,
+}
+
+impl Episode {
+    /// Counts; says whether it begins.
+    fn note(&self, now: Timestamp, count: u64) -> bool {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.last.fetch_max(now.as_micros(), Ordering::Relaxed);
+        !self.lasts.swap(true, Ordering::Relaxed)
+    }
+
+    fn lasts(&self) -> bool {
+        self.lasts.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Ends it if it has not happened of late; says whether this call did.
+    fn ends(&self, now: Timestamp) -> bool {
+        let over_at = Timestamp::from_micros(self.last.load(Ordering::Relaxed)).after(RECENT);
+        self.lasts() && now >= over_at && self.lasts.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl Fullness {
     /// Counts a check that found no room; a line when that begins.
     #[cold]
     pub(super) fn refused(&self, now: Timestamp, why: &StoreError) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.last.fetch_max(now.as_micros(), Ordering::Relaxed);
-        if !self.lasts.swap(true, Ordering::Relaxed) {
+        if self.refused.note(now, 1) {
             tracing::warn!(reason = %why, "the store in memory is full: rules decide by their failure policy");
         }
     }
 
-    /// Looks whether it is over; called where something has found room.
+    /// Notes what it took to find room.
     #[inline]
-    pub(super) fn found_room(&self, now: Timestamp) {
-        if self.lasts.load(Ordering::Relaxed) {
+    pub(super) fn found(&self, now: Timestamp, room: Room) {
+        if let Room::AtTheExpenseOf(exhausted) = room {
+            self.evicted(now, exhausted);
+        }
+        if self.refused.lasts() || self.evicted.lasts() {
             self.look(now);
         }
     }
 
-    /// How many were refused so far, and whether any was of late; a line when that is over.
+    #[cold]
+    fn evicted(&self, now: Timestamp, exhausted: u64) {
+        if self.evicted.note(now, exhausted) {
+            tracing::warn!("the store in memory is full: it forgets exhausted counters; raise its max_keys");
+        }
+    }
+
+    /// How many exhausted counters had to go so far.
+    pub(super) fn evicted_exhausted(&self) -> u64 {
+        self.evicted.count()
+    }
+
+    /// How many checks were refused so far, and whether any was of late; a line when something is over.
     #[cold]
     pub(super) fn look(&self, now: Timestamp) -> (u64, bool) {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let over_at = Timestamp::from_micros(self.last.load(Ordering::Relaxed)).after(RECENT);
-        if !self.lasts.load(Ordering::Relaxed) || now < over_at {
-            return (refused, self.lasts.load(Ordering::Relaxed));
-        }
-        if self.lasts.swap(false, Ordering::Relaxed) {
+        let refused = self.refused.count();
+        if self.refused.ends(now) {
             tracing::info!(refused, "the store in memory has room again");
         }
-        (refused, false)
+        if self.evicted.ends(now) {
+            let evicted = self.evicted.count();
+            tracing::info!(evicted, "the store in memory no longer forgets exhausted counters");
+        }
+        (refused, self.refused.lasts())
     }
 }

@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use super::INLINE;
 use super::fingerprint::Fingerprint;
 use super::lock::Guard;
-use super::shard::Shard;
+use super::shard::{Counter, Room, RuleNumber, Shard};
 use super::slot::Pressure;
 use crate::store::StoreError;
 
 /// One charge of a check on its way through the store.
 pub(super) struct Part<'c> {
-    fingerprint: Fingerprint,
+    counter: Counter,
     /// Where its counter is, if there is one.
     place: Option<usize>,
     case: Case<'c>,
@@ -35,31 +35,53 @@ impl<'c> AsMut<Case<'c>> for Part<'c> {
 
 /// The locked shards of one check.
 #[derive(Default)]
-pub(super) struct Locked<'a>(SmallVec<[(usize, Guard<'a, Shard>); INLINE]>);
+pub(super) struct Locked<'a> {
+    shards: SmallVec<[(usize, Guard<'a, Shard>); INLINE]>,
+    /// Exhausted counters that had to go to make room.
+    exhausted: u64,
+}
 
 impl<'a> Locked<'a> {
     /// Adds a shard; they come in ascending order.
     pub(super) fn push(&mut self, index: usize, shard: Guard<'a, Shard>) {
-        self.0.push((index, shard));
+        self.shards.push((index, shard));
     }
 
     pub(super) fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
         let index = shard_index(fingerprint);
-        let place = self.0.iter().position(|(locked, _)| *locked == index);
-        &mut self.0[place.expect("every shard of the check is locked")].1
+        let place = self.shards.iter().position(|(locked, _)| *locked == index);
+        &mut self.shards[place.expect("every shard of the check is locked")].1
+    }
+
+    /// What it took to make room so far, where there was any.
+    pub(super) const fn room(&self) -> Room {
+        if self.exhausted > 0 { Room::AtTheExpenseOf(self.exhausted) } else { Room::Found }
     }
 
     /// Makes room for those of the counters to be `written` that are new, at the expense of
     /// none of the check's `own`; says whether it could.
-    pub(super) fn make_room(&mut self, written: &[Fingerprint], own: &[Fingerprint], now: Timestamp) -> bool {
-        for (index, shard) in &mut self.0 {
+    pub(super) fn make_room(&mut self, written: &[Counter], own: &[Counter], now: Timestamp) -> bool {
+        for (index, shard) in &mut self.shards {
             if shard.has_room_for(written.len()) {
                 continue;
             }
-            let here = written.iter().filter(|counter| shard_index(**counter) == *index);
-            let needed = here.filter(|counter| shard.find(**counter).is_none()).count();
-            if needed > 0 && !shard.make_room(needed, now.as_micros(), |other| own.contains(&other)) {
+            let is_here = |counter: &&Counter| shard_index(counter.fingerprint) == *index;
+            let is_new = |counter: &&Counter| shard.find(counter.fingerprint).is_none();
+            let new = written.iter().filter(is_here).filter(is_new).map(|counter| counter.rule);
+            let new: SmallVec<[RuleNumber; INLINE]> = new.collect();
+            let kept = own.iter().filter(is_here).filter(|counter| !is_new(counter)).count();
+            // A check that the shard could never hold pushes nothing out.
+            if new.is_empty() {
+                continue;
+            }
+            if !shard.can_hold(kept + new.len()) {
                 return false;
+            }
+            let is_own = |other| own.iter().any(|counter| counter.fingerprint == other);
+            match shard.make_room(&new, now.as_micros(), is_own) {
+                Room::None => return false,
+                Room::Found => {}
+                Room::AtTheExpenseOf(exhausted) => self.exhausted += exhausted,
             }
         }
         true
@@ -69,17 +91,17 @@ impl<'a> Locked<'a> {
     #[inline]
     pub(super) fn part<'c>(
         &mut self,
-        fingerprint: Fingerprint,
+        counter: Counter,
         charge: &'c Charge<'c>,
         resolved: Option<(Quota, Level)>,
     ) -> Part<'c> {
-        let (shard, algorithm) = (self.of(fingerprint), charge.quota().algorithm());
-        let place = shard.find(fingerprint);
+        let (shard, algorithm) = (self.of(counter.fingerprint), charge.quota().algorithm());
+        let place = shard.find(counter.fingerprint);
         let state = match place {
             Some(place) => shard.take(place, algorithm),
             None => State::vacant(algorithm),
         };
-        Part { fingerprint, place, case: Case::new(charge, resolved, state) }
+        Part { counter, place, case: Case::new(charge, resolved, state) }
     }
 
     /// Writes the counters of a judged check: first those that are there, then
@@ -98,7 +120,7 @@ impl<'a> Locked<'a> {
                 continue;
             };
             let state = part.case.take_state();
-            let shard = self.of(part.fingerprint);
+            let shard = self.of(part.counter.fingerprint);
             if peek { shard.put_back(place, state) } else { shard.put(place, state, Pressure::of(verdict)) }
         }
         if !any_new {
@@ -107,24 +129,18 @@ impl<'a> Locked<'a> {
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
             if part.place.is_none() && verdict.receipt().is_some() {
                 let (state, pressure) = (part.case.take_state(), Pressure::of(verdict));
-                self.of(part.fingerprint).insert(part.fingerprint, state, pressure, now.as_micros());
+                self.of(part.counter.fingerprint).insert(part.counter, state, pressure, now.as_micros());
             }
         }
     }
 
-    /// Makes sure there is a counter, unless the store is full.
-    pub(super) fn ensure(
-        &mut self,
-        own: &[Fingerprint],
-        fingerprint: Fingerprint,
-        quota: &Quota,
-        now: Timestamp,
-    ) {
-        let shard = self.of(fingerprint);
-        let missing = shard.find(fingerprint).is_none();
-        if missing && shard.make_room(1, now.as_micros(), |other| own.contains(&other)) {
-            let vacant = State::vacant(quota.algorithm());
-            shard.insert(fingerprint, vacant, Pressure::left(quota.capacity(), quota), now.as_micros());
+    /// Makes sure there is a counter, unless the check's own do not fit together.
+    pub(super) fn ensure(&mut self, own: &[Counter], counter: Counter, quota: &Quota, now: Timestamp) {
+        let missing = self.of(counter.fingerprint).find(counter.fingerprint).is_none();
+        if missing && self.make_room(&[counter], own, now) {
+            let (vacant, pressure) =
+                (State::vacant(quota.algorithm()), Pressure::left(quota.capacity(), quota));
+            self.of(counter.fingerprint).insert(counter, vacant, pressure, now.as_micros());
         }
     }
 
@@ -151,9 +167,10 @@ pub(super) fn shard_index(fingerprint: Fingerprint) -> usize {
     (fingerprint.high >> 56) as usize
 }
 
+/// The only want of room for counters that there is: others go for a new one, but not those of the same check.
 #[cold]
 pub(super) fn full() -> StoreError {
     StoreError::capacity(
-        "the memory store is full, and no counter nearby can go without letting somebody off; raise its max_keys",
+        "the memory store has no room for the counters of this check together; raise its max_keys",
     )
 }

@@ -6,14 +6,14 @@ use ratekeeper_core::{
 };
 use smallvec::SmallVec;
 
-use super::fingerprint::Fingerprint;
 use super::locked::{Locked, Part, full};
+use super::shard::{Counter, Room, RuleNumber};
 use super::slot::Pressure;
 use super::{INLINE, MemoryStore};
 use crate::store::StoreError;
 
 /// The counters of a penalty, in the order of [`Penalty::counters`].
-type Counters<'c> = SmallVec<[(Fingerprint, &'c Quota); 3]>;
+type Counters<'c> = SmallVec<[(Counter, &'c Quota); 3]>;
 
 impl MemoryStore {
     /// Judges a check with penalties.
@@ -23,34 +23,32 @@ impl MemoryStore {
         check: &Check<'c>,
         now: Timestamp,
         decision: &mut Decision,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Room, StoreError> {
         let (charges, peek) = (check.charges(), check.is_peek());
         let counters: Vec<Counters<'c>> =
             check.penalties().iter().map(|penalty| self.counters(penalty)).collect();
-        let mut own: Vec<Fingerprint> = charges.iter().map(|charge| self.fingerprint(charge)).collect();
-        own.extend(counters.iter().flatten().map(|(fingerprint, _)| fingerprint));
+        let mut own: Vec<Counter> = charges.iter().map(|charge| self.counter(charge)).collect();
+        own.extend(counters.iter().flatten().map(|(counter, _)| counter));
         let charged = &own[..charges.len()];
         let mut shards = self.lock_all(&own);
         let resolved = self.resolved(charges, now);
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(charged, &own, now);
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (index, (fingerprint, charge)) in charged.iter().zip(charges).enumerate() {
-            parts.push(shards.part(*fingerprint, charge, resolved.get(index).copied()));
+        for (index, (counter, charge)) in charged.iter().zip(charges).enumerate() {
+            parts.push(shards.part(*counter, charge, resolved.get(index).copied()));
         }
         let pairs = check.penalties().iter().zip(&counters);
         let mut cases: Vec<PenaltyCase<'_>> =
             pairs.map(|(penalty, counters)| shards.case(penalty, counters)).collect();
         judge_penal(&mut parts, &mut cases, now, peek || !has_room, decision);
-        decision.set_counters(charged.iter().map(|fingerprint| fingerprint.low));
+        decision.set_counters(charged.iter().map(|counter| counter.fingerprint.low));
         shards.write_back(&mut parts, decision, now, peek || !has_room);
-        if has_room {
-            self.fullness.found_room(now);
-        } else if decision.is_allowed() {
+        if !has_room && decision.is_allowed() {
             return Err(full());
         }
         if peek {
-            return Ok(());
+            return Ok(Room::Found);
         }
         for (case, counters) in cases.iter().zip(&counters) {
             if !shards.penalise(case, counters, &own, now, decision) {
@@ -58,19 +56,23 @@ impl MemoryStore {
                 self.fullness.refused(now, &full());
             }
         }
-        Ok(())
+        Ok(if has_room { shards.room() } else { Room::None })
     }
 
     fn counters<'c>(&self, penalty: &Penalty<'c>) -> Counters<'c> {
         let counters = penalty.counters();
-        counters.map(|(key, quota)| (self.fingerprinter.counter(key, quota.algorithm()), quota)).collect()
+        let counter = |key, quota: &Quota| Counter {
+            fingerprint: self.fingerprinter.counter(key, quota.algorithm()),
+            rule: RuleNumber::of(key),
+        };
+        counters.map(|(key, quota)| (counter(key, quota), quota)).collect()
     }
 }
 
 impl Locked<'_> {
     /// A penalty with the states of its counters.
     fn case<'c>(&mut self, penalty: &'c Penalty<'c>, counters: &Counters<'_>) -> PenaltyCase<'c> {
-        let states = counters.iter().map(|(fingerprint, quota)| {
+        let states = counters.iter().map(|(Counter { fingerprint, .. }, quota)| {
             let (shard, algorithm) = (self.of(*fingerprint), quota.algorithm());
             let place = shard.find(*fingerprint);
             place.map_or_else(|| State::vacant(algorithm), |place| shard.take(place, algorithm))
@@ -84,20 +86,20 @@ impl Locked<'_> {
         &mut self,
         case: &PenaltyCase<'_>,
         counters: &Counters<'_>,
-        own: &[Fingerprint],
+        own: &[Counter],
         now: Timestamp,
         decision: &mut Decision,
     ) -> bool {
         let strike = case.strike(decision);
         let changes = case.changes(strike.as_ref());
-        let written = counters.iter().zip(&changes).filter_map(|((fingerprint, _), change)| {
-            matches!(change, CounterChange::Write(_)).then_some(*fingerprint)
+        let written = counters.iter().zip(&changes).filter_map(|((counter, _), change)| {
+            matches!(change, CounterChange::Write(_)).then_some(*counter)
         });
-        let written: SmallVec<[Fingerprint; 3]> = written.collect();
+        let written: SmallVec<[Counter; 3]> = written.collect();
         let has_room = self.make_room(&written, own, now);
         let changes = if has_room { changes } else { case.changes(None) };
-        for ((fingerprint, quota), change) in counters.iter().zip(changes) {
-            self.change(*fingerprint, quota, change, now);
+        for ((counter, quota), change) in counters.iter().zip(changes) {
+            self.change(*counter, quota, change, now);
         }
         if let Some(strike) = strike.filter(|_| has_room) {
             decision.struck(case, &strike);
@@ -105,9 +107,9 @@ impl Locked<'_> {
         has_room
     }
 
-    fn change(&mut self, fingerprint: Fingerprint, quota: &Quota, change: CounterChange, now: Timestamp) {
-        let shard = self.of(fingerprint);
-        let place = shard.find(fingerprint);
+    fn change(&mut self, counter: Counter, quota: &Quota, change: CounterChange, now: Timestamp) {
+        let shard = self.of(counter.fingerprint);
+        let place = shard.find(counter.fingerprint);
         match change {
             CounterChange::Keep => {}
             CounterChange::Forget => place.into_iter().for_each(|place| shard.remove(place)),
@@ -116,7 +118,7 @@ impl Locked<'_> {
                 let pressure = Pressure::left(status.remaining, quota);
                 match place {
                     Some(place) => shard.put(place, state, pressure),
-                    None => shard.insert(fingerprint, state, pressure, now.as_micros()),
+                    None => shard.insert(counter, state, pressure, now.as_micros()),
                 }
             }
         }

@@ -6,17 +6,29 @@
 //! a few at a time by a hand that moves on with every new key; nothing ever
 //! sweeps the whole store.
 
+mod eviction;
+mod rules;
+
 use ratekeeper_core::{Algorithm, State};
 
+use self::eviction::Queues;
+pub(super) use self::eviction::Room;
+use self::rules::RuleCounts;
+pub(super) use self::rules::RuleNumber;
 use super::fingerprint::Fingerprint;
 use super::slot::{Pressure, Slot};
 
 /// Slots the hand looks at for every new key.
 const SWEPT_PER_INSERT: usize = 4;
-/// Slots searched for a victim when the shard is at its bound.
-const VICTIMS_SEARCHED: usize = 64;
 /// The smallest table.
 const SLOTS_MIN: usize = 8;
+
+/// A counter and the rule it belongs to: the one that first counted on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counter {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) rule: RuleNumber,
+}
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -29,12 +41,24 @@ pub(super) struct Shard {
     hand: usize,
     /// The most counters it may hold.
     max: usize,
+    rules: RuleCounts,
+    queues: Queues,
     evicted: u64,
 }
 
 impl Shard {
     pub(super) const fn new(max: usize) -> Self {
-        Self { slots: Vec::new(), used: 0, grown: Vec::new(), free: Vec::new(), hand: 0, max, evicted: 0 }
+        Self {
+            slots: Vec::new(),
+            used: 0,
+            grown: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            max,
+            rules: RuleCounts::new(),
+            queues: Queues::new(),
+            evicted: 0,
+        }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -104,15 +128,14 @@ impl Shard {
         self.put(index, state, pressure);
     }
 
-    /// Adds a counter that is not in the table.
-    pub(super) fn insert(&mut self, fingerprint: Fingerprint, state: State, pressure: Pressure, now: u64) {
+    /// Adds a counter of a rule that is not in the table.
+    pub(super) fn insert(&mut self, counter: Counter, state: State, pressure: Pressure, now: u64) {
         self.sweep(SWEPT_PER_INSERT, now);
         if (self.used + 1) * 8 > self.slots.len() * 7 {
             self.rebuild(now);
         }
         let place = self.free.last().copied().unwrap_or(self.grown.len() as u32);
-        let mut slot = Slot::VACANT;
-        slot.fingerprint = fingerprint;
+        let mut slot = Slot::vacant_for(counter.fingerprint, counter.rule);
         slot.write(&state, pressure, place);
         if slot.place().is_some() {
             match self.free.pop() {
@@ -121,6 +144,8 @@ impl Shard {
             }
         }
         self.settle_in(slot);
+        self.rules.add(counter.rule);
+        self.queues.offer(counter.rule, slot.rank(), counter.fingerprint);
     }
 
     fn settle_in(&mut self, slot: Slot) {
@@ -142,15 +167,16 @@ impl Shard {
         self.used = 0;
         self.hand = 0;
         for slot in old {
-            if dead(&slot) {
-                self.free_place(slot);
-            } else {
+            if !dead(&slot) {
                 self.settle_in(slot);
+            } else if !slot.is_vacant() {
+                self.forget(slot);
             }
         }
     }
 
-    fn free_place(&mut self, slot: Slot) {
+    fn forget(&mut self, slot: Slot) {
+        self.rules.remove(slot.rule());
         if let Some(place) = slot.place() {
             self.grown[place as usize] = None;
             self.free.push(place);
@@ -159,7 +185,7 @@ impl Shard {
 
     /// Empties a slot and closes the gap, so that probing needs no tombstones.
     pub(super) fn remove(&mut self, index: usize) {
-        self.free_place(self.slots[index]);
+        self.forget(self.slots[index]);
         let mut gap = index;
         let mut next = self.after(index);
         while !self.slots[next].is_vacant() {
@@ -180,11 +206,16 @@ impl Shard {
     fn sweep(&mut self, count: usize, now: u64) {
         for _ in 0..count.min(self.slots.len()) {
             self.hand = self.after(self.hand);
-            let slot = &self.slots[self.hand];
-            if !slot.is_vacant() && slot.expires_at() <= now {
+            // What is removed may bring another one to its place.
+            while self.is_dead(self.hand, now) {
                 self.remove(self.hand);
             }
         }
+    }
+
+    fn is_dead(&self, index: usize, now: u64) -> bool {
+        let slot = &self.slots[index];
+        !slot.is_vacant() && slot.expires_at() <= now
     }
 
     /// Whether `needed` new counters fit without anything having to go.
@@ -192,33 +223,9 @@ impl Shard {
         self.used + needed <= self.max
     }
 
-    /// Makes room for `needed` new counters; says whether it could.
-    ///
-    /// At the bound the dead go first, then the counter that has used least of
-    /// its quota. One that is exhausted stays: it is limiting somebody, and a
-    /// stranger's made-up keys, which have used little, go before it does.
-    pub(super) fn make_room(&mut self, needed: usize, now: u64, keep: impl Fn(Fingerprint) -> bool) -> bool {
-        while !self.has_room_for(needed) {
-            self.sweep(VICTIMS_SEARCHED, now);
-            if self.has_room_for(needed) {
-                break;
-            }
-            let Some(victim) = self.victim(&keep) else { return false };
-            self.remove(victim);
-            self.evicted += 1;
-        }
-        true
-    }
-
-    fn victim(&self, keep: &impl Fn(Fingerprint) -> bool) -> Option<usize> {
-        let size = self.slots.len();
-        (0..VICTIMS_SEARCHED.min(size))
-            .map(|step| (self.hand + step) % size)
-            .filter(|index| {
-                let slot = &self.slots[*index];
-                !slot.is_vacant() && slot.pressure() != Pressure::EXHAUSTED && !keep(slot.fingerprint)
-            })
-            .min_by_key(|index| (self.slots[*index].pressure(), self.slots[*index].expires_at()))
+    /// Whether so many counters fit it at all.
+    pub(super) const fn can_hold(&self, counters: usize) -> bool {
+        counters <= self.max
     }
 
     #[cfg(test)]
@@ -232,6 +239,10 @@ mod tests {
     use super::*;
     use ratekeeper_core::algorithm::{Bucket, TokenBucket};
     use std::collections::HashMap;
+
+    fn counter(fingerprint: Fingerprint) -> Counter {
+        Counter { fingerprint, rule: RuleNumber::from_bits((fingerprint.low % 5) as u32) }
+    }
 
     fn bucket(full_at: u64) -> State {
         State::TokenBucket(TokenBucket(Bucket { full_at, remainder: 0, denominator: 1 }))
@@ -257,12 +268,20 @@ mod tests {
                 }
                 None => {
                     assert!(!map.contains_key(&fingerprint));
-                    shard.insert(fingerprint, bucket(step + 1_000_000_000), Pressure::EXHAUSTED, step);
+                    shard.insert(
+                        counter(fingerprint),
+                        bucket(step + 1_000_000_000),
+                        Pressure::EXHAUSTED,
+                        step,
+                    );
                     map.insert(fingerprint, step + 1_000_000_000);
                 }
             }
             assert_eq!(shard.len(), map.len());
         }
+        let mut rules = RuleCounts::new();
+        map.keys().for_each(|fingerprint| rules.add(counter(*fingerprint).rule));
+        assert_eq!(shard.rules, rules);
     }
 
     #[test]
@@ -271,31 +290,11 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(8);
         for step in 0..100_000u64 {
             let low = random.u64(..);
-            shard.insert(Fingerprint { high: low, low }, bucket(step + 100), Pressure::EXHAUSTED, step);
+            let fingerprint = Fingerprint { high: low, low };
+            shard.insert(counter(fingerprint), bucket(step + 100), Pressure::EXHAUSTED, step);
         }
         assert!(shard.len() < 1_000, "{} counters, 100 of them live", shard.len());
         assert!(shard.bytes() < 100_000, "{} bytes", shard.bytes());
-    }
-
-    #[test]
-    fn at_the_bound_the_one_that_has_used_least_goes_and_its_own_never() {
-        let quota = "16/h".parse().unwrap();
-        let mut shard = Shard::new(4);
-        let fingerprint = |n: u64| Fingerprint { high: n, low: n << 60 };
-        for (n, left) in [(1, 1), (2, 15), (3, 4), (4, 0)] {
-            shard.insert(fingerprint(n), bucket(1_000), Pressure::left(left, &quota), 0);
-        }
-        let gone =
-            |shard: &Shard| (1..=4).filter(|n| shard.find(fingerprint(*n)).is_none()).collect::<Vec<_>>();
-        assert!(shard.make_room(1, 0, |other| other == fingerprint(2)));
-        assert_eq!(gone(&shard), [3], "the second has used less, but is part of the check");
-        assert!(shard.make_room(2, 0, |_| false));
-        assert_eq!(gone(&shard), [2, 3]);
-        assert!(shard.make_room(3, 0, |_| false));
-        assert_eq!(gone(&shard), [1, 2, 3]);
-        assert!(!shard.make_room(4, 0, |_| false), "the last is limiting somebody");
-        assert_eq!(shard.evicted(), 3);
-        assert!(shard.make_room(4, 1_000, |_| false), "it is dead now");
     }
 
     #[test]
@@ -303,7 +302,7 @@ mod tests {
         let mut shard = Shard::new(usize::MAX);
         for step in 0..1_000u64 {
             let fingerprint = Fingerprint { high: step, low: step << 54 };
-            shard.insert(fingerprint, State::vacant(Algorithm::SlidingLog), Pressure::EXHAUSTED, 0);
+            shard.insert(counter(fingerprint), State::vacant(Algorithm::SlidingLog), Pressure::EXHAUSTED, 0);
             let index = shard.find(fingerprint).unwrap();
             shard.remove(index);
         }

@@ -1,9 +1,10 @@
 //! A counter in 40 bytes: its fingerprint and its state, packed.
 
 use ratekeeper_core::algorithm::{Bucket, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket};
-use ratekeeper_core::{Algorithm, Quota, State, Verdict};
+use ratekeeper_core::{Algorithm, Quota, State, Verdict, WINDOW_MILLIS_MAX};
 
 use super::fingerprint::Fingerprint;
+use super::shard::RuleNumber;
 
 /// How much of its quota a counter has used, in halvings of what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,7 +12,7 @@ pub(super) struct Pressure(u8);
 
 impl Pressure {
     /// Nothing is left, or not enough: the counter is limiting somebody.
-    pub(super) const EXHAUSTED: Pressure = Pressure(u8::MAX);
+    pub(super) const EXHAUSTED: Pressure = Pressure((1 << PRESSURE_BITS) - 1);
 
     #[inline]
     pub(super) fn of(verdict: &Verdict) -> Self {
@@ -25,15 +26,29 @@ impl Pressure {
     pub(super) fn left(remaining: u32, quota: &Quota) -> Self {
         match remaining.checked_ilog2() {
             None => Self::EXHAUSTED,
-            // At most 30: a capacity is at most 10^9.
+            // At most 29: a capacity is at most 10^9.
             Some(left) => Self(quota.capacity().ilog2().saturating_sub(left) as u8),
         }
     }
 }
 
-const PRESSURE_SHIFT: u32 = 40;
-const ALGORITHM_SHIFT: u32 = 48;
-const LENGTH_MASK: u64 = (1 << PRESSURE_SHIFT) - 1;
+/// Who goes first: the counter that has used least, then the one that ends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank(u64);
+
+// The bits of `Slot::rest`, from the lowest: a length in milliseconds, the rule, the pressure, the algorithm.
+const LENGTH_BITS: u32 = 35;
+const PRESSURE_BITS: u32 = 5;
+const RULE_SHIFT: u32 = LENGTH_BITS;
+const PRESSURE_SHIFT: u32 = RULE_SHIFT + RuleNumber::BITS;
+const ALGORITHM_SHIFT: u32 = PRESSURE_SHIFT + PRESSURE_BITS;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+const RULE_MASK: u64 = ((1 << RuleNumber::BITS) - 1) << RULE_SHIFT;
+/// Instants in a rank; those of the clock are below 2^53.
+const INSTANT_MASK: u64 = (1 << (u64::BITS - PRESSURE_BITS)) - 1;
+
+const _: () = assert!(WINDOW_MILLIS_MAX <= LENGTH_MASK, "every window fits");
+const _: () = assert!(u64::BITS - ALGORITHM_SHIFT == 3, "there is room for algorithms up to 7");
 
 /// One place in the table.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +57,8 @@ pub(super) struct Slot {
     instant: u64,
     first: u32,
     second: u32,
-    /// A length in milliseconds (40 bits), the pressure and the algorithm (8
-    /// bits each). An algorithm of 0 marks a vacant slot.
+    /// A length in milliseconds (35 bits), the rule (21), the pressure (5) and the algorithm
+    /// (3). An algorithm of 0 marks a vacant slot.
     rest: u64,
 }
 
@@ -51,7 +66,12 @@ impl Slot {
     pub(super) const VACANT: Slot =
         Slot { fingerprint: Fingerprint { high: 0, low: 0 }, instant: 0, first: 0, second: 0, rest: 0 };
 
-    /// Writes a state. One that grows is kept elsewhere, at `place`.
+    /// A slot for a counter of a rule, to be written.
+    pub(super) fn vacant_for(fingerprint: Fingerprint, rule: RuleNumber) -> Self {
+        Slot { fingerprint, rest: u64::from(rule.bits()) << RULE_SHIFT, ..Self::VACANT }
+    }
+
+    /// Writes a state and leaves the rule. One that grows is kept elsewhere, at `place`.
     ///
     /// Field by field: a slot built and then copied would be read back before
     /// its parts have left the processor's store buffer, and wait for them.
@@ -81,7 +101,8 @@ impl Slot {
                 0
             }
         };
-        self.rest = (length / 1_000)
+        self.rest = (self.rest & RULE_MASK)
+            | (length / 1_000)
             | u64::from(pressure.0) << PRESSURE_SHIFT
             | u64::from(state.algorithm() as u8) << ALGORITHM_SHIFT;
     }
@@ -124,7 +145,23 @@ impl Slot {
     }
 
     pub(super) fn pressure(&self) -> Pressure {
-        Pressure((self.rest >> PRESSURE_SHIFT) as u8)
+        Pressure((self.rest >> PRESSURE_SHIFT) as u8 & Pressure::EXHAUSTED.0)
+    }
+
+    pub(super) fn rule(&self) -> RuleNumber {
+        // No wider than a number of a rule.
+        RuleNumber::from_bits(((self.rest & RULE_MASK) >> RULE_SHIFT) as u32)
+    }
+
+    /// Whether it is a counter of the rule.
+    #[inline]
+    pub(super) fn is_of(&self, rule: RuleNumber) -> bool {
+        self.rest & RULE_MASK == u64::from(rule.bits()) << RULE_SHIFT && !self.is_vacant()
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        let pressure = u64::from(self.pressure().0) << (u64::BITS - PRESSURE_BITS);
+        Rank(pressure | self.expires_at().min(INSTANT_MASK))
     }
 
     /// From this instant on, in microseconds, the slot says nothing.
@@ -145,7 +182,7 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 40);
         let fingerprint = Fingerprint { high: 1, low: 2 };
         let bucket = Bucket { full_at: 1 << 52, remainder: 999_999_999, denominator: 1_000_000_000 };
-        let year = 366 * 86_400_000_000;
+        let (year, quota) = (WINDOW_MILLIS_MAX * 1_000, "100/s".parse().unwrap());
         let states = [
             State::FixedWindow(FixedWindow { end: 1 << 52, length: year, count: u32::MAX }),
             State::SlidingWindow(SlidingWindow {
@@ -158,8 +195,12 @@ mod tests {
             State::LeakyBucket(LeakyBucket(bucket)),
         ];
         for state in states {
-            let mut slot = Slot { fingerprint, ..Slot::VACANT };
+            let rule = RuleNumber::from_bits((1 << RuleNumber::BITS) - 1);
+            let mut slot = Slot::vacant_for(fingerprint, rule);
+            assert!(slot.is_vacant());
+            slot.write(&state, Pressure::left(1, &quota), 0);
             slot.write(&state, Pressure::EXHAUSTED, 0);
+            assert!(slot.rule() == rule && slot.is_of(rule));
             assert_eq!(slot.state(state.algorithm()).as_ref(), Some(&state));
             assert_eq!(slot.expires_at(), state.expires_at());
             assert_eq!(slot.pressure(), Pressure::EXHAUSTED);

@@ -148,6 +148,8 @@ impl Lane {
             overloads: self.overload.count(),
             full: self.full.load(Ordering::Relaxed),
             is_full: false,
+            evicted: 0,
+            evicted_exhausted: 0,
             failures: self.failures.load(Ordering::Relaxed),
             batches: self.batches.load(Ordering::Relaxed),
             batched: self.items.load(Ordering::Relaxed),
