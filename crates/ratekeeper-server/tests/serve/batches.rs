@@ -1,11 +1,16 @@
-//! Batches on Redis: as large as they may be, and decided in their order.
+//! Batches: as large as they may be, decided in their order, and others are answered meanwhile.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratekeeper::{MemoryStore, RedisStore};
+use futures_util::FutureExt as _;
+use ratekeeper::policy::{Policies, PolicyLimiter};
+use ratekeeper::{MemoryStore, RedisStore, Store};
+use ratekeeper_server::serve::api::Api;
 use ratekeeper_testkit::servers::{Flavour, Server};
 use serde_json::{Value as Json, json};
 
@@ -93,6 +98,35 @@ fn batches_are_decided_in_their_order() {
             assert!(left.is_sorted_by(|one, next| one == &(next + 1)), "{path}, {size}: {left:?}");
         }
     }
+}
+
+/// In memory nothing is waited for. A batch gives way all the same, so others are answered while it is under way.
+#[test]
+fn a_batch_in_memory_lets_others_be_answered() {
+    let store = Arc::new(MemoryStore::new());
+    let policies = Policies::builder().mode(None).build().unwrap();
+    let api = Api::new(PolicyLimiter::on(Arc::clone(&store) as Arc<dyn Store>, policies));
+    let check = |number: usize| {
+        let charges = (0..50).map(|charge| json!({ "key": format!("{number}-{charge}"), "quota": "1000/h" }));
+        json!({ "charges": charges.collect::<Vec<Json>>() })
+    };
+    let batch = json!({ "checks": (0..1_000).map(check).collect::<Vec<Json>>() }).to_string();
+    let other = json!({ "charges": [{ "key": "bystander", "quota": "1000000/h" }] }).to_string();
+
+    let (mut batch, mut context) =
+        (pin!(api.limit_batch(batch.as_bytes())), Context::from_waker(Waker::noop()));
+    let (mut kept, mut turns) = (store.len(), 0);
+    let answer = loop {
+        if let Poll::Ready(answer) = batch.as_mut().poll(&mut context) {
+            break answer;
+        }
+        assert!(store.len() - kept <= 64, "{} charges without a turn of others", store.len() - kept);
+        assert_eq!(api.limit(other.as_bytes()).now_or_never().expect("at once").status, 200);
+        (kept, turns) = (store.len(), turns + 1);
+    };
+    let decided: Json = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(decided["decisions"].as_array().unwrap().len(), 1_000);
+    assert!(turns > 1_000, "a turn for each check, and some while the answer is written: {turns}");
 }
 
 /// A store in memory that has no room for others' ids takes the charge of `/readyz` itself.
