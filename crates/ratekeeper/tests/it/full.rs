@@ -125,6 +125,17 @@ fn no_room_for_an_id_is_counted() {
     assert_eq!(counts(store.health()), (refused as u64, refused as u64, true));
 }
 
+#[test]
+fn it_is_over_when_a_clock_that_was_ahead_is_set_right() {
+    let (store, clock) = bounded(|builder| builder.max_ids(16));
+    let day = Duration::from_secs(24 * 3_600);
+    clock.advance(day);
+    assert!((0..1_000).any(|id| !use_up(&store, &id.to_string(), Some(&id.to_string()))));
+    assert!(store.health().is_full);
+    clock.set(Timestamp::from_secs(1_700_000_000));
+    assert!(!store.health().is_full);
+}
+
 /// Keeps what a test writes to the log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);

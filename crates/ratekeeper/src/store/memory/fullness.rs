@@ -36,7 +36,7 @@ impl Episode {
     /// Counts; says whether it begins.
     fn note(&self, now: Timestamp, count: u64) -> bool {
         self.count.fetch_add(count, Ordering::Relaxed);
-        self.last.fetch_max(now.as_micros(), Ordering::Relaxed);
+        self.last.store(now.as_micros(), Ordering::Relaxed);
         !self.lasts.swap(true, Ordering::Relaxed)
     }
 
@@ -50,8 +50,10 @@ impl Episode {
 
     /// Ends it if it has not happened of late; says whether this call did.
     fn ends(&self, now: Timestamp) -> bool {
-        let over_at = Timestamp::from_micros(self.last.load(Ordering::Relaxed)).after(RECENT);
-        self.lasts() && now >= over_at && self.lasts.swap(false, Ordering::Relaxed)
+        let last = Timestamp::from_micros(self.last.load(Ordering::Relaxed));
+        // A clock that was far ahead of itself has been set right since.
+        let is_over = now >= last.after(RECENT) || now.after(RECENT) < last;
+        self.lasts() && is_over && self.lasts.swap(false, Ordering::Relaxed)
     }
 }
 
