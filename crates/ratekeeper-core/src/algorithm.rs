@@ -12,6 +12,9 @@
 //! 5. [`State::status`]: what is left.
 //!
 //! Rounding is always against the caller, by less than one unit.
+//!
+//! A state may come from outside, with numbers that no history makes. It is judged as what it says, or healed, and
+//! nothing panics: sums and differences of what a state holds stop at the ends of their range.
 
 mod bucket;
 mod concurrency;
@@ -27,7 +30,7 @@ pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 
 use crate::quota::{Algorithm, Quota};
-use crate::time::Wait;
+use crate::time::{Timestamp, Wait};
 
 /// What a store keeps for one counter.
 ///
@@ -187,7 +190,8 @@ pub(crate) use each;
 #[inline]
 pub(crate) fn instant_of(counter: &impl Counter, now: u64) -> u64 {
     let (newest, window) = counter.newest();
-    if newest > now && newest - now <= window { newest } else { now }
+    let is_seen = newest > now && newest - now <= window && newest <= Timestamp::MAX.as_micros();
+    if is_seen { newest } else { now }
 }
 
 impl State {

@@ -281,10 +281,13 @@ impl Quota {
         }
     }
 
-    /// What one unit adds to the debt of a bucket: `window / limit`.
+    /// What one unit adds to the debt of a bucket: `window / limit`; nothing if it is closed.
     #[inline]
     pub(crate) const fn unit(&self) -> Span {
         let limit = self.limit as u64;
+        if limit == 0 {
+            return Span { micros: 0, rest: 0 };
+        }
         Span { micros: self.window_micros / limit, rest: (self.window_micros % limit) as u32 }
     }
 
@@ -300,6 +303,9 @@ impl Quota {
 
     /// `units` times [`Self::unit`], where the product is within a year.
     fn span_of(&self, units: u32) -> Span {
+        if self.is_closed() {
+            return Span::default();
+        }
         let (scaled, limit) = (u128::from(units) * u128::from(self.window_micros), u128::from(self.limit));
         match u64::try_from(scaled) {
             Ok(scaled) => {

@@ -26,6 +26,14 @@ pub fn names_and_keys(bytes: &[u8]) {
     }
 }
 
+/// Any state is judged, healed, charged and refunded without a panic.
+///
+/// # Panics
+/// If it is not.
+pub fn poisoned_states(bytes: &[u8]) {
+    crate::poison::states(bytes);
+}
+
 /// The history that the first 32 of `bytes` are the seed of.
 ///
 /// # Panics

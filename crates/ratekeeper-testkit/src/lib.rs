@@ -5,6 +5,7 @@
 //! - [`vectors`]: the decision tables of `testdata/vectors`, run on an engine;
 //! - [`history`]: random histories, run on an engine and on the model at once;
 //! - [`penal`]: rules with penalties;
+//! - [`poison`]: states that no history makes;
 //! - [`servers`]: real servers for a test, and one that is silent;
 //! - [`store_urls`]: the URLs of `testdata/store_urls.toml`;
 //! - [`wait`]: how tests wait for what must happen;
@@ -19,6 +20,7 @@ pub mod cpu;
 pub mod fuzz;
 pub mod history;
 pub mod penal;
+pub mod poison;
 pub mod servers;
 pub mod store_urls;
 pub mod vectors;

@@ -32,11 +32,20 @@ impl Bucket {
             return Span::default();
         }
         let micros = self.full_at - now;
-        if self.denominator == quota.limit() || self.remainder == 0 {
+        let is_part = self.denominator == quota.limit() && self.remainder < self.denominator;
+        if is_part || self.remainder == 0 {
             return Span { micros, rest: self.remainder };
         }
-        let limit = u64::from(quota.limit());
-        let rest = mul_div_ceil(self.remainder.into(), limit, self.denominator.into());
+        self.rescaled(micros, quota)
+    }
+
+    /// The debt of a bucket that another limit made, or nobody: a part of a microsecond is less than one.
+    fn rescaled(&self, micros: u64, quota: &Quota) -> Span {
+        if self.denominator == 0 || quota.is_closed() {
+            return Span { micros, rest: 0 };
+        }
+        let remainder = self.remainder.min(self.denominator - 1);
+        let rest = mul_div_ceil(remainder.into(), quota.limit().into(), self.denominator.into());
         carried(micros, rest, quota)
     }
 
@@ -57,7 +66,7 @@ impl Bucket {
 
     #[inline]
     fn set_debt(&mut self, quota: &Quota, now: u64, debt: Span) {
-        self.full_at = now + debt.micros;
+        self.full_at = now.saturating_add(debt.micros);
         self.remainder = debt.rest;
         self.denominator = quota.limit();
     }
@@ -67,6 +76,9 @@ impl Bucket {
     /// charged under a larger quota.
     #[inline]
     fn add(&mut self, quota: &Quota, now: u64, cost: u32, most: Span) -> Receipt {
+        if quota.is_closed() {
+            return Receipt { at: self.full_at, detail: self.remainder };
+        }
         let debt = self.debt(quota, now);
         let owed = plus_units(debt, cost, quota);
         self.set_debt(quota, now, owed.min(most.max(debt)));
@@ -77,13 +89,14 @@ impl Bucket {
     #[inline]
     fn reset_after(&self, quota: &Quota, now: u64) -> u64 {
         let debt = self.debt(quota, now);
-        debt.micros + u64::from(debt.rest > 0)
+        debt.micros.saturating_add(u64::from(debt.rest > 0))
     }
 
     /// Units drain in the order they came, so a charge is owed until the
     /// instant its receipt names: only what is left of it can be given back.
     fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
         let owed_still = match receipt.at.checked_sub(now) {
+            // Receipts come from outside, too.
             Some(micros) => carried(micros, receipt.detail.into(), quota),
             None => Span::default(),
         };
@@ -97,7 +110,7 @@ impl Bucket {
 
     #[inline]
     fn expires_at(&self) -> u64 {
-        self.full_at + u64::from(self.remainder > 0)
+        self.full_at.saturating_add(u64::from(self.remainder > 0))
     }
 
     /// What a quota that lets nothing pass leaves: there is no rate to tell the
@@ -245,14 +258,15 @@ pub(crate) fn plus_units(span: Span, cost: u32, quota: &Quota) -> Span {
 /// Makes whole microseconds of a rest that is more than one.
 #[inline]
 fn carried(micros: u64, rest: u64, quota: &Quota) -> Span {
-    let limit = u64::from(quota.limit());
+    // A closed quota has no parts.
+    let limit = u64::from(quota.limit()).max(1);
     // What is left is below the limit, which is a u32.
     if rest < limit {
         Span { micros, rest: rest as u32 }
     } else if rest < 2 * limit {
-        Span { micros: micros + 1, rest: (rest - limit) as u32 }
+        Span { micros: micros.saturating_add(1), rest: (rest - limit) as u32 }
     } else {
-        Span { micros: micros + rest / limit, rest: (rest % limit) as u32 }
+        Span { micros: micros.saturating_add(rest / limit), rest: (rest % limit) as u32 }
     }
 }
 
@@ -284,5 +298,5 @@ fn wait_until(owed: Span, room: Span) -> Wait {
     if owed <= room {
         return Wait::NONE;
     }
-    Wait::micros(owed.micros - room.micros + u64::from(owed.rest > room.rest))
+    Wait::micros((owed.micros - room.micros).saturating_add(u64::from(owed.rest > room.rest)))
 }

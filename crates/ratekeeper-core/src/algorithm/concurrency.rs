@@ -67,7 +67,7 @@ impl Counter for Concurrency {
     }
 
     fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
-        let room = u64::from(quota.limit() - cost);
+        let room = u64::from(quota.limit().saturating_sub(cost));
         let mut used = self.used(now);
         if used <= room {
             return Wait::NONE;
@@ -75,7 +75,7 @@ impl Counter for Concurrency {
         for holder in self.live(now) {
             used -= u64::from(holder.units);
             if used <= room {
-                return Wait::micros(holder.until - now);
+                return Wait::micros(holder.until.saturating_sub(now));
             }
         }
         Wait::NEVER

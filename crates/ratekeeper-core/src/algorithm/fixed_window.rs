@@ -21,7 +21,7 @@ pub struct FixedWindow {
 
 impl FixedWindow {
     fn start(&self) -> u64 {
-        self.end - self.length
+        self.end.saturating_sub(self.length)
     }
 
     /// The window under way at `now`, or the one a request would start.
@@ -40,13 +40,13 @@ impl Counter for FixedWindow {
     }
 
     fn is_unwell(&self, _: &Quota, now: u64) -> bool {
-        self.end > now && self.end - now > 2 * self.length
+        self.end > now && self.end - now > self.length.saturating_mul(2)
     }
 
     /// The clock stepped back by more than a window: what was counted counts
     /// in a window that starts now.
     fn heal(&mut self, _: &Quota, now: u64) {
-        self.end = now + self.length;
+        self.end = now.saturating_add(self.length);
     }
 
     fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {

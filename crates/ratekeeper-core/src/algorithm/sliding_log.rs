@@ -31,7 +31,7 @@ impl SlidingLog {
     fn live(&self, quota: &Quota, now: u64) -> impl Iterator<Item = (u64, u32)> {
         let window = quota.window_micros();
         let dead = self.expires_at() <= now;
-        self.entries.iter().copied().skip_while(move |(at, _)| dead || at + window <= now)
+        self.entries.iter().copied().skip_while(move |(at, _)| dead || at.saturating_add(window) <= now)
     }
 
     fn push(&mut self, now: u64, cost: u32) {
@@ -39,6 +39,11 @@ impl SlidingLog {
             Some((at, units)) if *at == now => *units = units.saturating_add(cost),
             _ => self.entries.push_back((now, cost)),
         }
+    }
+
+    /// How long an entry of the instant `at` counts still.
+    fn leaves_after(&self, at: u64, quota: &Quota, now: u64) -> u64 {
+        at.saturating_add(quota.window_micros()).min(self.expires_at()).saturating_sub(now)
     }
 
     fn used(&self, quota: &Quota, now: u64) -> u64 {
@@ -52,20 +57,20 @@ impl Counter for SlidingLog {
     }
 
     fn is_unwell(&self, _: &Quota, now: u64) -> bool {
-        self.last() > now + self.window
+        self.last() > now.saturating_add(self.window)
     }
 
     /// The clock stepped back by more than a window: the log moves with it, so
     /// that its newest entry is of this instant.
     fn heal(&mut self, _: &Quota, now: u64) {
-        let step = self.last() - now;
+        let step = self.last().saturating_sub(now);
         for (at, _) in &mut self.entries {
             *at = at.saturating_sub(step);
         }
     }
 
     fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
-        let room = u64::from(quota.limit() - cost);
+        let room = u64::from(quota.limit().saturating_sub(cost));
         let mut used = self.used(quota, now);
         if used <= room {
             return Wait::NONE;
@@ -73,7 +78,7 @@ impl Counter for SlidingLog {
         for (at, units) in self.live(quota, now) {
             used -= u64::from(units);
             if used <= room {
-                return Wait::micros((at + quota.window_micros()).min(self.expires_at()) - now);
+                return Wait::micros(self.leaves_after(at, quota, now));
             }
         }
         Wait::NEVER
@@ -84,7 +89,7 @@ impl Counter for SlidingLog {
             self.entries.clear();
         }
         self.window = quota.window_micros();
-        while self.entries.front().is_some_and(|(at, _)| at + self.window <= now) {
+        while self.entries.front().is_some_and(|(at, _)| at.saturating_add(self.window) <= now) {
             self.entries.pop_front();
         }
         self.push(now, cost);
@@ -104,15 +109,10 @@ impl Counter for SlidingLog {
         let used = u32::try_from(self.used(quota, now)).unwrap_or(u32::MAX);
         Status {
             remaining: quota.limit().saturating_sub(used),
-            reset_after: if used == 0 {
-                0
-            } else {
-                (self.last() + quota.window_micros()).min(self.expires_at()) - now
-            },
+            reset_after: if used == 0 { 0 } else { self.leaves_after(self.last(), quota, now) },
         }
     }
 
-    /// Newest first: what is left then leaves the window no later than before.
     /// Takes from the entry that the receipt names and no other: whatever came later counts for its whole
     /// window.
     fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
@@ -129,6 +129,6 @@ impl Counter for SlidingLog {
     }
 
     fn expires_at(&self) -> u64 {
-        if self.entries.is_empty() { 0 } else { self.last() + self.window }
+        if self.entries.is_empty() { 0 } else { self.last().saturating_add(self.window) }
     }
 }

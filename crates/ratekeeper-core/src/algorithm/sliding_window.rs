@@ -33,7 +33,7 @@ impl SlidingWindow {
         } else if elapsed < window {
             Self { window, ..*self }
         } else {
-            Self { start: self.start + window, window, previous: self.current, current: 0 }
+            Self { start: self.start.saturating_add(window), window, previous: self.current, current: 0 }
         }
     }
 
@@ -59,7 +59,8 @@ impl Counter for SlidingWindow {
     }
 
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        !self.is_empty() && (self.window != quota.window_micros() || self.start > now + self.window)
+        !self.is_empty()
+            && (self.window != quota.window_micros() || self.start > now.saturating_add(self.window))
     }
 
     /// After a step of the clock the present window starts now. After a change
@@ -72,11 +73,10 @@ impl Counter for SlidingWindow {
         if self.window == window {
             return;
         }
+        let both = self.window.saturating_mul(2);
         let used = match now - self.start {
             elapsed if elapsed < self.window => self.used(now),
-            elapsed if elapsed < 2 * self.window => {
-                mul_div_ceil(self.current.into(), 2 * self.window - elapsed, self.window)
-            }
+            elapsed if elapsed < both => mul_div_ceil(self.current.into(), both - elapsed, self.window),
             _ => 0,
         };
         let previous = u32::try_from(used).unwrap_or(u32::MAX);
@@ -86,19 +86,19 @@ impl Counter for SlidingWindow {
     fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {
         let state = self.rolled(quota.window_micros(), now);
         let window = state.window;
-        let room = u64::from(quota.limit() - cost);
+        let room = u64::from(quota.limit().saturating_sub(cost));
         if state.used(now) <= room {
             return Wait::NONE;
         }
         // `faded <= n` exactly when `previous * left <= n * window`, so it is
         // first true when `left` has shrunk to `n * window / previous`.
         let current = u64::from(state.current);
-        let at = if current <= room {
-            state.start + window - mul_div_floor(room - current, window, state.previous.into())
+        let (length, given) = if current <= room {
+            (window, mul_div_floor(room - current, window, state.previous.into()))
         } else {
-            state.start + 2 * window - mul_div_floor(room, window, current)
+            (2 * window, mul_div_floor(room, window, current))
         };
-        Wait::micros(at - now)
+        Wait::micros(state.start.saturating_add(length).saturating_sub(given).saturating_sub(now))
     }
 
     fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
@@ -139,8 +139,8 @@ impl Counter for SlidingWindow {
     fn expires_at(&self) -> u64 {
         match (self.previous, self.current) {
             (0, 0) => 0,
-            (_, 0) => self.start + self.window,
-            _ => self.start + 2 * self.window,
+            (_, 0) => self.start.saturating_add(self.window),
+            _ => self.start.saturating_add(self.window.saturating_mul(2)),
         }
     }
 }

@@ -18,5 +18,6 @@ mod idle;
 mod layers;
 mod ledger;
 mod naive;
+mod poisoned;
 mod refunds;
 mod retry;
