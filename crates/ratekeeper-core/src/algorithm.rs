@@ -11,7 +11,8 @@
 //! 4. [`State::charge`], if every counter of the check said yes;
 //! 5. [`State::status`]: what is left.
 //!
-//! Rounding is always against the caller, by less than one unit.
+//! Rounding is against the caller, by less than one unit; only the sliding
+//! window rounds the count of the window before down.
 //!
 //! A state may come from outside, with numbers that no history makes. It is judged as what it says, or healed, and
 //! nothing panics: sums and differences of what a state holds stop at the ends of their range.

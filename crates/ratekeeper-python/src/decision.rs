@@ -123,7 +123,8 @@ impl Decision {
     /// Every quota that was asked, in the order of the rules.
     #[getter]
     fn verdicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let verdicts = self.inner.verdicts().iter().map(|verdict| Bound::new(py, self.verdict(verdict.clone())));
+        let verdicts =
+            self.inner.verdicts().iter().map(|verdict| Bound::new(py, self.verdict(verdict.clone())));
         PyTuple::new(py, verdicts.collect::<PyResult<Vec<_>>>()?)
     }
 

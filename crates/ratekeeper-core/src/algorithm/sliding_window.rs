@@ -1,11 +1,11 @@
 //! Sliding window counter: two counters, the older one fading.
 //!
 //! What the older window holds is taken to be spread evenly over it, so it
-//! counts in proportion to how much of it the trailing window still covers.
-//! That is an estimate: a burst at the very end of one window and another at
-//! the end of the next can bring a trailing window to just under twice the
-//! limit. Within each window of its own, and over any long run, the limit
-//! holds exactly.
+//! counts in proportion to how much of it the trailing window still covers,
+//! rounded down: rounded up, a limit of one per second would admit one every
+//! two seconds. That is an estimate: a burst at the very end of one window and
+//! another at the end of the next can bring a trailing window to twice the
+//! limit. Within each window of its own the limit holds exactly.
 
 use super::{Counter, Receipt, Status, mul_div_ceil, mul_div_floor};
 use crate::quota::Quota;
@@ -37,19 +37,36 @@ impl SlidingWindow {
         }
     }
 
-    /// How much of the previous window counts still, rounded up.
+    /// How much of the previous window counts still, rounded down.
     fn faded(&self, now: u64) -> u64 {
         let left = self.window.saturating_sub(now.saturating_sub(self.start));
-        mul_div_ceil(self.previous.into(), left, self.window)
+        mul_div_floor(self.previous.into(), left, self.window)
     }
 
     fn used(&self, now: u64) -> u64 {
         self.faded(now) + u64::from(self.current)
     }
 
+    /// From when on less than a unit counts.
+    fn full_at(&self) -> u64 {
+        match (self.previous, self.current) {
+            (0, 0) => 0,
+            (previous, 0) => self.start + self.window - left_at(0, self.window, previous),
+            (_, current) => self.start + 2 * self.window - left_at(0, self.window, current),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.previous == 0 && self.current == 0
     }
+}
+
+/// The most time left in the present window at which at most `n` units of `previous` count still.
+///
+/// `previous * left / window`, rounded down, is at most `n` exactly when
+/// `previous * left < (n + 1) * window`.
+fn left_at(n: u64, window: u64, previous: u32) -> u64 {
+    window.min(mul_div_ceil(n + 1, window, previous.into()) - 1)
 }
 
 impl Counter for SlidingWindow {
@@ -76,7 +93,7 @@ impl Counter for SlidingWindow {
         let both = self.window.saturating_mul(2);
         let used = match now - self.start {
             elapsed if elapsed < self.window => self.used(now),
-            elapsed if elapsed < both => mul_div_ceil(self.current.into(), both - elapsed, self.window),
+            elapsed if elapsed < both => mul_div_floor(self.current.into(), both - elapsed, self.window),
             _ => 0,
         };
         let previous = u32::try_from(used).unwrap_or(u32::MAX);
@@ -90,15 +107,13 @@ impl Counter for SlidingWindow {
         if state.used(now) <= room {
             return Wait::NONE;
         }
-        // `faded <= n` exactly when `previous * left <= n * window`, so it is
-        // first true when `left` has shrunk to `n * window / previous`.
         let current = u64::from(state.current);
-        let (length, given) = if current <= room {
-            (window, mul_div_floor(room - current, window, state.previous.into()))
+        let (length, left) = if current <= room {
+            (window, left_at(room - current, window, state.previous))
         } else {
-            (2 * window, mul_div_floor(room, window, current))
+            (2 * window, left_at(room, window, state.current))
         };
-        Wait::micros(state.start.saturating_add(length).saturating_sub(given).saturating_sub(now))
+        Wait::micros(state.start.saturating_add(length).saturating_sub(left).saturating_sub(now))
     }
 
     fn charge(&mut self, quota: &Quota, now: u64, cost: u32) -> Receipt {
@@ -118,7 +133,7 @@ impl Counter for SlidingWindow {
         let used = u32::try_from(state.used(now)).unwrap_or(u32::MAX);
         Status {
             remaining: quota.limit().saturating_sub(used),
-            reset_after: state.expires_at().saturating_sub(now),
+            reset_after: state.full_at().saturating_sub(now),
         }
     }
 

@@ -92,7 +92,8 @@ impl Naive {
     fn fits_sliding_window(&self, now: i128, cost: i128) -> bool {
         let (start, previous, current) = self.own_windows(now);
         let covered = self.window() - (now - start);
-        previous * covered + (current + cost) * self.window() <= self.limit() * self.window()
+        let faded = (previous * covered).div_euclid(self.window());
+        faded + current + cost <= self.limit()
     }
 
     /// In every interval that ends now: no more than the burst and what is

@@ -98,8 +98,8 @@ def _ends_in(decision: Decision) -> float:
 def _windows(decision: Decision, expiry: int) -> tuple[int, float, int, float]:
     """The count as two windows whose weighted sum is what the engine found.
 
-    It tells the sum, and when nothing of it is left: after more than one window if something
-    was counted in the present one, which `limits` takes to live twice as long.
+    It tells the sum, and when less than a unit of it is left: after more than one window only if
+    something was counted in the present one, which `limits` takes to live twice as long.
     """
     used, left = _used(decision), _ends_in(decision)
     if used == 0:

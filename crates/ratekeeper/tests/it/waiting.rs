@@ -56,7 +56,12 @@ impl Store for Slow {
         self.inner.settle(id, actual)
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, u64> {
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
         self.inner.refund(check, decision, units)
     }
 

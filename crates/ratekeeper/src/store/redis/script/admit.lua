@@ -24,9 +24,9 @@ local function heal(ch, at)
     if ch.b ~= ch.window then
       local elapsed, used = at - ch.a, 0
       if elapsed < ch.b then
-        used = muldiv_up(ch.c, ch.b - elapsed, ch.b) + ch.e
+        used = muldivmod(ch.c, ch.b - elapsed, ch.b) + ch.e
       elseif elapsed < 2 * ch.b then
-        used = muldiv_up(ch.e, 2 * ch.b - elapsed, ch.b)
+        used = muldivmod(ch.e, 2 * ch.b - elapsed, ch.b)
       end
       ch.a, ch.b, ch.c, ch.e = at, ch.window, used > U32_MAX and U32_MAX or used, 0
     end

@@ -59,7 +59,7 @@
 --             14 there was a counter  15 there was none
 --
 -- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where
--- a product would be larger, it is divided digit by digit. Rounding is against the caller.
+-- a product would be larger, it is divided digit by digit. Rounding is against the caller, but for sliding windows.
 --
 -- States are judged by the instants in them. The time to live is only garbage collection:
 -- it is kept in the value too, and renewed when the state would outlive it, because

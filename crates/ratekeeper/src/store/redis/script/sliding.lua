@@ -11,7 +11,7 @@ end
 local function sliding_step(a, b, c, e, at, cost, limit, window)
   if c + e > 0 and (b ~= window or a > at) then return 2 end
   a, c, e = sliding_roll(a, c, e, window, at)
-  local faded = c > 0 and muldiv_up(c, window - (at - a), window) or 0
+  local faded = c > 0 and muldivmod(c, window - (at - a), window) or 0
   if faded + e + cost > limit then return 1 end
   return 0, a, window, c, e + cost
 end
