@@ -181,7 +181,9 @@ fn each_verb(draw: &mut Draw<'_>, quota: &Quota, state: &State, now: u64) {
     looked(state);
     let changes: [&dyn Fn(&mut State); 5] = [
         &|state| state.heal(quota, at),
-        &|state| state.refund(quota, at, cost, receipt),
+        &|state| {
+            let _ = state.refund(quota, at, cost, receipt);
+        },
         &|state| state.top_up(quota, at, cost),
         &|state| {
             let _ = state.charge(quota, at, cost);
