@@ -51,8 +51,13 @@ impl SlidingWindow {
     fn full_at(&self) -> u64 {
         match (self.previous, self.current) {
             (0, 0) => 0,
-            (previous, 0) => self.start + self.window - left_at(0, self.window, previous),
-            (_, current) => self.start + 2 * self.window - left_at(0, self.window, current),
+            (previous, 0) => {
+                self.start.saturating_add(self.window).saturating_sub(left_at(0, self.window, previous))
+            }
+            (_, current) => {
+                let end = self.start.saturating_add(self.window.saturating_mul(2));
+                end.saturating_sub(left_at(0, self.window, current))
+            }
         }
     }
 
@@ -66,7 +71,7 @@ impl SlidingWindow {
 /// `previous * left / window`, rounded down, is at most `n` exactly when
 /// `previous * left < (n + 1) * window`.
 fn left_at(n: u64, window: u64, previous: u32) -> u64 {
-    window.min(mul_div_ceil(n + 1, window, previous.into()) - 1)
+    window.min(mul_div_ceil(n + 1, window, previous.into()).saturating_sub(1))
 }
 
 impl Counter for SlidingWindow {

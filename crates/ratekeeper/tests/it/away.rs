@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
     Algorithm, Charge, Check, Control, Decision, Key, MemoryStore, Overrides, Reservation, Settled, Store,
     StoreError, StoreErrorKind, StoreFuture, Timestamp,
@@ -49,8 +50,17 @@ impl Store for Away {
         self.0.settle(id, actual)
     }
 
-    fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32) -> StoreFuture<'a, ()> {
+    fn refund<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        units: u32,
+    ) -> StoreFuture<'a, u64> {
         self.0.refund(check, decision, units)
+    }
+
+    fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
+        self.0.shared_secret()
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {
