@@ -314,9 +314,9 @@ fn a_policy_is_looked_at_together_with_its_store() {
     let report = Report::of(&["--policy", both]);
     report.is("policy", "note", "name 2 stores", "--store");
 
-    write("a.toml", policy("a", "memory", "0/s"));
+    write("a.toml", policy("a", "memory", "1000000001/s"));
     let report = Report::of(&["--policy", both]);
-    report.is("policy", "error", "a.toml:6:", "expected a whole number from 1");
+    report.is("policy", "error", "a.toml:6:", "expected a whole number from 0");
     assert_eq!(report.status, Some(1));
     Report::of(&["--policy", "/nowhere.toml"]).is("policy", "error", "no such file", "");
 }

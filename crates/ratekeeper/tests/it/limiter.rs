@@ -284,7 +284,9 @@ fn rules_that_cannot_be_used_are_named() {
         format!("{error}: {}", error.source)
     };
     assert!(build(vec![per_user()]).contains("rule `per-user`: quota: got none; expected a quota"));
-    assert!(build(vec![per_user().quotas("0/s")]).contains("rule `per-user`: limit: got 0"));
+    assert!(
+        build(vec![per_user().quotas("1000000001/s")]).contains("rule `per-user`: limit: got 1000000001")
+    );
     assert!(build(vec![Rule::global("").quotas("1/s")]).contains("name: got ``"));
     let twice = vec![per_user().quotas("1/s"), per_user().quotas("2/s")];
     assert!(build(twice).contains("got a second quota named per-user"));

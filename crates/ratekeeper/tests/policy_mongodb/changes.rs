@@ -127,7 +127,7 @@ async fn without_last_updated_only_another_content_is_a_change() {
     let first = setup.policy("a").unwrap();
     watch.refresh().await.unwrap();
     assert!(Arc::ptr_eq(&first, &setup.policy("a").unwrap()));
-    setup.put(doc! { "_id": "a", "general_rate_limit": { "rps": 0 } }).await;
+    setup.put(doc! { "_id": "a", "general_rate_limit": { "rps": -1 } }).await;
     for _ in 0..3 {
         watch.refresh().await.unwrap();
     }
