@@ -16,6 +16,7 @@ mod overrides;
 mod penalties;
 mod permissions;
 mod poison;
+mod poisoned_numbers;
 #[cfg(feature = "policy")]
 mod policies;
 mod script;

@@ -41,10 +41,15 @@ local function admits(ch, at)
       ch.healed = heal_log(ch.list, at)
     else
       ch.healed = heal_leases(ch.list, ch.window, at)
+      if last_of(ch.list) > at + ch.window then fetch_all(ch.list) end -- `lease` will put one between them
     end
     local i, used = live(ch.list, ch.window, at)
     local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
-    ch.old = boiled_down(ch.list, ch.limit, cost, i, used)
+    ch.old = i and not ch.list.broken and boiled_down(ch.list, ch.limit, cost, i, used)
+    if not ch.old then
+      ch.broken = true
+      return false
+    end
     return used + cost <= ch.limit
   elseif ch.kit then
     local kit = ch.kit

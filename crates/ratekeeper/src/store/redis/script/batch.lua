@@ -7,6 +7,7 @@ local PENALTY, PENALTY_BYTES = '<BBBBI4I4I4I4dI4ddI4dI4', 64 -- then the sentenc
 local ID, ID_BYTES = '<BBc8dddI4', 38           -- then the answer, then what to keep
 local EXACT = 9007199254740992
 local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
+local TTL_MAX = 126489600000                    -- milliseconds: four years, and no state lasts as long
 local RENEWED = 1000                            -- milliseconds a key may outlive its override
 local NUMBER = '^%s*[%d%.eE+-]+%s*$'
 local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7

@@ -25,6 +25,7 @@ local function judge(charges, n, peek, deny_writes, penalties)
     -- What is only looked at must not keep what healing does to it.
     if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
     ch.admitted = admits(ch, at)
+    if ch.broken then return unreadable(ch.k), at end
     if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end
     if ch.cost > 0 and not ch.shadow and not ch.admitted then denied = true end
   end

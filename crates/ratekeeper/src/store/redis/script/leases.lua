@@ -3,8 +3,7 @@
 -- Brings leases into what the quota and the clock could have made.
 local function heal_leases(list, window, at)
   local slack = window < list.window and 0 or window
-  if list.known <= at + window + slack then return false end
-  fetch_all(list)
+  if list.known <= at + window + slack or not fetch_all(list) then return false end
   list.known, list.window = at + window, window
   for i = list.head, list.tail do
     if list.at[i] > list.known then list.at[i] = list.known end
@@ -19,7 +18,7 @@ local function lease(list, window, at, units)
   if ends > list.known then list.known = ends end
   list.used, list.window = list.used + units, window
   if last_of(list) <= ends then return append(list, ends, units, number) end
-  fetch_all(list) -- a longer lease was in force before
+  fetch_all(list) -- a longer lease was in force before, and all of it can be read: see `admits`
   append(list, ends, units, number)
   local i = list.tail
   while i > list.head and list.at[i - 1] > ends do
@@ -40,7 +39,7 @@ local function release(list, ch, at)
       return true
     end
   end
-  fetch_all(list)
+  if not fetch_all(list) then return false end
   for i = list.head, list.tail do
     if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
       if list.at[i] <= at then return false end

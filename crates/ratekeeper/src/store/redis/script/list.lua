@@ -20,7 +20,9 @@ local function list_at(k, alg)
       if #ends[2] ~= ENTRY_BYTES or #newest ~= ENTRY_BYTES then return nil end
       list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
       list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
+      if not is_instant(list.at[1]) or not is_instant(list.at[n]) then return nil end
     end
+    if not is_length(list.window) or not is_instant(list.known) or not is_instant(list.used) then return nil end
   end
   found[k] = list
   return list
@@ -29,17 +31,28 @@ end
 local function fetch(list, i, to)
   for offset, entry in ipairs(call('LRANGE', KEYS[list.k], i, to)) do
     local at = i + offset - 1
-    if not list.at[at] then
-      list.at[at], list.units[at], list.number[at] = unpack_from(ENTRY, entry)
+    if not list.at[at] and #entry == ENTRY_BYTES then
+      local instant, units, number = unpack_from(ENTRY, entry)
+      if is_instant(instant) then list.at[at], list.units[at], list.number[at] = instant, units, number end
     end
   end
 end
 
+-- Reads all entries, to write them anew; false if one of them cannot be read. A list that is `broken` is
+-- left as it is.
 local function fetch_all(list)
   if list.stored > 0 and not list.rewrite then fetch(list, 1, list.stored) end
+  for i = list.head, list.tail do
+    if not list.at[i] then
+      list.broken = true
+      return false
+    end
+  end
   list.rewrite = true
+  return true
 end
 
+-- The instant of an entry; nothing if it cannot be read.
 local function instant_in(list, i)
   if not list.at[i] then fetch(list, i, i + 31 < list.stored and i + 31 or list.stored) end
   return list.at[i]
@@ -65,25 +78,27 @@ local function copy_of(list)
   return copy
 end
 
--- The first entry that counts, and the units of it and all that follow.
+-- The first entry that counts, and the units of it and all that follow. Nothing if the entries cannot be read, or
+-- are not what the header says.
 local function live(list, window, at)
-  local i, used = list.head, list.used
+  local i, used, ends = list.head, list.used, at
   if list.alg == LOG then
     if list_expiry(list) <= at then return list.tail + 1, 0 end
-    while i <= list.tail and instant_in(list, i) + window <= at do
-      used = used - list.units[i]
-      i = i + 1
-    end
-  else
-    while i <= list.tail and instant_in(list, i) <= at do
-      used = used - list.units[i]
-      i = i + 1
-    end
+    ends = at - window
   end
+  while i <= list.tail do
+    local instant = instant_in(list, i)
+    if not instant then return nil end
+    if instant > ends then break end
+    used = used - list.units[i]
+    i = i + 1
+  end
+  if used < 0 or i > list.tail and used > 0 then return nil end
   return i, used
 end
 
--- What the caller needs of a list: at most two entries that answer as all of them would.
+-- What the caller needs of a list: at most two entries that answer as all of them would. Nothing if the header counts
+-- more than the entries have.
 local function boiled_down(list, limit, cost, i, used)
   local head = pack('<BddI4', 3, list.window, list.known, list.next)
   local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
@@ -94,7 +109,8 @@ local function boiled_down(list, limit, cost, i, used)
   end
   local left = used
   while true do
-    local at = instant_in(list, i)
+    local at = i <= list.tail and instant_in(list, i)
+    if not at then return nil end
     left = left - list.units[i]
     if left + cost <= limit then
       if left == 0 then return head .. '\1' .. entry(at, used) end

@@ -1,7 +1,9 @@
 -- Lists that have changed.
 
 local function charge_list(list, ch, at)
-  list.head, list.used = live(list, ch.window, at)
+  local head, used = live(list, ch.window, at)
+  if not head then return end -- only of a settled charge: a check was judged on it before
+  list.head, list.used = head, used
   if list.alg == LOG then
     list.window = ch.window
     push(list, at, ch.cost)
@@ -14,7 +16,7 @@ end
 local function write_list(list)
   if not list.changed then return end
   local key, last = KEYS[list.k], list_expiry(list)
-  local renew = last > list.ttl
+  local renew = not (last <= list.ttl)
   if renew then list.ttl = ttl_until(last) end
   local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used, list.next)
   local from, anew = list.stored + 1, list.rewrite or list.head > list.stored

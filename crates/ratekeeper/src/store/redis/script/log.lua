@@ -3,8 +3,7 @@
 -- Brings a log into what the clock could have made.
 local function heal_log(list, at)
   local ahead = last_of(list) - at
-  if ahead <= list.window then return false end
-  fetch_all(list)
+  if ahead <= list.window or not fetch_all(list) then return false end
   for i = list.head, list.tail do
     list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
   end
@@ -24,22 +23,42 @@ local function push(list, at, units)
   list.used = list.used + units
 end
 
+-- The entry of an instant; nothing if there is none, or it cannot be read. Halves what is left to look at, so
+-- that a long log costs no more than a dozen reads.
+local function entry_at(list, instant)
+  local low, high = list.head, list.tail
+  while low <= high do
+    local middle = (low + high - (low + high) % 2) / 2
+    if not list.at[middle] then fetch(list, middle, middle) end
+    local at = list.at[middle]
+    if not at then return nil end
+    if at == instant then return middle end
+    if at < instant then low = middle + 1 else high = middle - 1 end
+  end
+end
+
 -- Takes from the entry that the receipt names and no other.
 local function refund_log(list, ch, at)
   if ch.receipt + ch.window <= at then return false end
-  local low, high = list.head, list.tail
-  while low < high do -- to the first entry that is not older
-    local middle = low + high
-    middle = (middle - middle % 2) / 2
-    if not list.at[middle] then fetch(list, middle, middle) end
-    if list.at[middle] < ch.receipt then low = middle + 1 else high = middle end
+  local i = entry_at(list, ch.receipt)
+  if not i then return false end
+  local units = ch.cost < list.units[i] and ch.cost or list.units[i]
+  local left = list.units[i] - units
+  if list.changed or list.rewrite then
+    if not fetch_all(list) then return false end
+    list.units[i], list.used, list.changed = left, list.used - units, true
+    if left == 0 then take_out(list, i) end
+    return true
   end
-  if low > list.tail then return false end
-  if not list.at[low] then fetch(list, low, low) end
-  if list.at[low] ~= ch.receipt then return false end
-  fetch_all(list)
-  local units = ch.cost < list.units[low] and ch.cost or list.units[low]
-  list.units[low], list.used, list.changed = list.units[low] - units, list.used - units, true
-  if list.units[low] == 0 then take_out(list, low) end
+  -- As it is stored: one entry changes, and the header.
+  local key = KEYS[list.k]
+  if left > 0 then
+    write('LSET', key, i, pack(ENTRY, list.at[i], left, list.number[i]))
+  else
+    write('LREM', key, '1', pack(ENTRY, list.at[i], list.units[i], list.number[i]))
+  end
+  local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - units, list.next)
+  write('LSET', key, '0', head)
+  found[list.k] = nil
   return true
 end

@@ -31,6 +31,11 @@ local function span(units, window, limit)
   return units * ((window - rest) / limit) + more, part
 end
 
+-- Whether a stored number can be an instant, or a length: a server's memory can hold any, also none at all (NaN).
+local function is_instant(number) return number >= 0 and number < EXACT and number % 1 == 0 end
+
+local function is_length(number) return number >= 0 and number <= WINDOW_MAX and number % 1 == 0 end
+
 local function whole(text)
   local number = string.find(text, '^%d+$') and #text <= 16 and tonumber(text)
   return number and number < EXACT and number or nil

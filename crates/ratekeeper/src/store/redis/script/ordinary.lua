@@ -53,7 +53,7 @@ end
 -- Notes the value that `state` makes, which lasts until `last`.
 local function ordinary_write(k, value, size, last)
   local how, ttl = IN_PLACE, value and unpack_from(TTL, value, ttl_at(size)) or 0
-  if last > ttl or not value then how, ttl = ANEW, ttl_until(last) end
+  if not value or not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
   state[1], state[2], state[3], state[4 + 3 * size] = FORMAT, size, 0, ttl
   local format = size == 1 and '<BBI2I4I4dddI4'
       or '<BBI2' .. string.rep('I4I4d', size) .. 'd' .. string.rep('dI4', size)
@@ -71,6 +71,7 @@ local function ordinary_packed(charge, value, limit, window, cm, cr, rm, rr)
     known, e, b = unpack_from(FIXED_PART, value, HEAD_BYTES + FIXED_BYTES * place + 1)
     if known ~= tag then return nil end
     a, c = unpack_from(MOVING_PART, value, moving_at(size) + MOVING_BYTES * place)
+    if not is_sound(alg, a, b, c, e) then return nil end
   end
   local verdict, na, nb, nc, ne = step(alg, a, b, c, e, now, charge[6], limit, window, cm, cr, rm, rr)
   if verdict == 2 then return nil end

@@ -38,8 +38,9 @@ end
 local function load_penalty(penalty)
   local failure, value = load(penalty.gate), values[penalty.gate.k]
   if failure then return failure end
-  seek(penalty.strikes, value)
-  if penalty.offences then seek(penalty.offences, value) end
+  local is_sound_value = seek(penalty.strikes, value)
+  if penalty.offences then is_sound_value = seek(penalty.offences, value) and is_sound_value end
+  return not is_sound_value and unreadable(penalty.gate.k) or nil
 end
 
 -- Counts a strike, and shuts the gate if it is one too many; what came of it.

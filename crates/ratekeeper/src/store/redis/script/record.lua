@@ -7,7 +7,7 @@ local function record(value, count, i)
   return tag, a, b, c, e
 end
 
--- Finds the record of a counter in a value that can be read.
+-- Finds the record of a counter in a value that can be read; says whether its numbers can be.
 local function seek(ch, value)
   ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
   local count = value and byte(value, 2) or 0
@@ -15,9 +15,10 @@ local function seek(ch, value)
     local tag, a, b, c, e = record(value, count, i)
     if tag == ch.tag then
       ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
-      break
+      return is_sound(ch.alg, a, b, c, e)
     end
   end
+  return true
 end
 
 -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
@@ -39,7 +40,7 @@ local function load(ch)
     if not READABLE[format] or #value ~= value_bytes(count or 0) then return unreadable(ch.k) end
     ch.old = pack('<BI2', 2, #value) .. value
   end
-  seek(ch, value)
+  return not seek(ch, value) and unreadable(ch.k) or nil
 end
 
 -- Writes a record into its key's value, or takes it out (without `ch.a`).
@@ -70,7 +71,7 @@ local function save(ch)
     return mark(k, ANEW)
   end
   local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
-  if last > ttl then how, ttl = ANEW, ttl_until(last) end
+  if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
   if count ~= n then how = ANEW end
   values[k] = pack(HEAD, FORMAT, n, 0) .. concat(fixed) .. pack(TTL, ttl) .. concat(moving)
   mark(k, how)

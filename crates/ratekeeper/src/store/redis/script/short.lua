@@ -101,7 +101,7 @@ for _ = 1, items do
     if kind == 2 then -- a fixed window: when it ends, and how much is in it
       local window = plan[j + 1]
       if value then at, rest = unpack_from(MOVING_PART, value, head + TTL_BYTES + 1) end
-      if at - window > now then return general() end -- the clock has stepped
+      if not (at - window <= now) then return general() end -- the clock has stepped, or it is no number
       if now >= at then at, rest = now + window, 0 end
       rest = rest + plan[j + 2]
       if rest > plan[j] then denied = true end
@@ -115,8 +115,8 @@ for _ = 1, items do
           at = at - now
           if at < 0 then
             at, rest = 0, 0
-          elseif at > room then
-            return general() -- too much, or the clock has stepped
+          elseif not (at <= room) or rest >= limit then
+            return general() -- too much, or the clock has stepped, or it is no number
           end
         end
         at, rest = at + plan[j + 1], rest + plan[j + 2]
@@ -156,7 +156,7 @@ for _ = 1, items do
         end
       end
       local ttl = value and unpack_from('<d', value, plan[place + 4] + 1) or 0
-      if last > ttl then
+      if not (last <= ttl) then
         -- It would not live as long as its state: anew, with slack so that this is seldom.
         local left = last - now
         ttl = last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)

@@ -6,6 +6,13 @@ local function step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr, ca
   return bucket_step(alg, a, c, e, at, cost, limit, window, cm, cr, rm, rr)
 end
 
+-- Whether some history could have made the numbers of a stored state.
+local function is_sound(alg, a, b, c, e)
+  if not is_instant(a) then return false end
+  if alg == TOKEN or alg == LEAKY then return c == 0 or c < e end
+  return is_length(b)
+end
+
 -- From when on a state says no more than none.
 local function expiry(alg, a, b, c, e)
   if alg == TOKEN or alg == LEAKY then return c > 0 and a + 1 or a end

@@ -10,6 +10,8 @@ end
 local function px(ttl)
   local left = ttl - now
   local millis = (left - left % 1000) / 1000 + 1
+  -- No server takes a time that is none, and after a first write none may be refused.
+  if not (millis <= TTL_MAX) then millis = TTL_MAX end
   local least = given and TEST_TTL or 1 -- also for what is over: no server takes less
   return millis < least and least or millis
 end
