@@ -148,11 +148,11 @@ local function adjust(n, pos, deny_writes)
   id, digest, pos = unpack_from('<I2c8', blob, pos)
   local charges, failure = {}, nil
   for i = 1, n do
-    local kind, receipt, detail, k, note, whole, until_when
-    kind, receipt, detail, k, note, whole, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
+    local kind, receipt, detail, k, note, in_all, until_when
+    kind, receipt, detail, k, note, in_all, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
     local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
-    ch.note, ch.whole, ch.until_when = note, whole, until_when
+    ch.note, ch.whole, ch.until_when = note, in_all, until_when
     charges[i], pos = ch, pos + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
