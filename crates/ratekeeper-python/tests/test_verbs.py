@@ -223,7 +223,14 @@ def test_charges_that_no_memory_holds_together_are_an_error_to_whoever_puts_them
     for number in range(100):
         charges = [Charge("r", "1/1d fixed_window", f"user:{number}:{part}") for part in range(64)]
         try:
-            store.check(*charges)
+            store.check(charges)
         except StoreError as error:
             kinds.add(error.kind)
     assert kinds == {"capacity"}
+
+
+def test_a_decision_gives_back_no_more_than_it_charged() -> None:
+    store = Store.memory()
+    decision = store.check(Charge("r", "10/1h", "user", cost=5))
+    assert [store.refund(decision, 3), store.refund(decision, 3), store.refund(decision)] == [3, 2, 0]
+    assert store.peek(Charge("r", "10/1h", "user")).verdicts[0].remaining == 10

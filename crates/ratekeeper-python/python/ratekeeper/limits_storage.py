@@ -105,7 +105,8 @@ def _windows(decision: Decision, expiry: int) -> tuple[int, float, int, float]:
     if used == 0:
         return 0, 0.0, 0, float(expiry)
     if left > expiry:
-        return 0, 0.0, used, left
+        # The last unit counts for the last part of its time with less than a whole one.
+        return 0, 0.0, used, min(left + expiry / used, 2.0 * expiry)
     return math.ceil(used * expiry / left), left, 0, left + expiry
 
 
