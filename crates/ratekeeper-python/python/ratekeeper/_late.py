@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from ._native import Decision
 
-GiveBack = Callable[[Decision], Awaitable[None]]
+GiveBack = Callable[[Decision], Awaitable[object]]
 
 
 async def taken(asked: Awaitable[Decision], give_back: GiveBack) -> Decision:
@@ -32,7 +32,7 @@ def _leave(give_back: GiveBack, asked: asyncio.Future[Decision]) -> None:
         give_back(asked.result())
 
 
-async def all_of(begun: Iterable[Awaitable[None]]) -> None:
+async def all_of(begun: Iterable[Awaitable[object]]) -> None:
     """Awaits calls that run on by themselves: all have begun before the first is awaited, which may be cancelled."""
     for given in list(begun):
         await given
