@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::name::{DIGEST_START, digest_more};
 use crate::overrides::OverrideScope;
 use crate::penalty::Penalty;
-use crate::quota::{LIMIT_MAX, Quota};
+use crate::quota::{Algorithm, LIMIT_MAX, Quota};
 
 /// The most charges one check may carry.
 pub const CHARGES_MAX: usize = 64;
@@ -92,6 +92,7 @@ pub struct Charge<'a> {
     pub(crate) level: Level,
     pub(crate) overrides: Option<OverrideScope<'a>>,
     pub(crate) flat: bool,
+    pub(crate) any_window: bool,
     pub(crate) index: u16,
 }
 
@@ -108,6 +109,7 @@ impl<'a> Charge<'a> {
             level: Level::Default,
             overrides: None,
             flat: false,
+            any_window: false,
             index: 0,
         }
     }
@@ -155,6 +157,13 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn flat(self) -> Self {
         Self { flat: true, ..self }
+    }
+
+    /// Counts in one counter, however long the window is: for the gate of a penalty, which is shut
+    /// for as long as each sentence says.
+    #[must_use]
+    pub const fn any_window(self) -> Self {
+        Self { any_window: true, ..self }
     }
 
     /// Which item of a call it is, for surfaces that show the caller's own name for it:
@@ -216,6 +225,25 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn is_flat(&self) -> bool {
         self.flat
+    }
+
+    /// Whether it counts in one counter, however long the window is.
+    #[must_use]
+    pub const fn is_in_any_window(&self) -> bool {
+        self.any_window
+    }
+
+    /// The [number of the window](Quota::window_number) that is part of its counter's identity under
+    /// `quota`, the one in force; 0 if the counter has all windows. Logs and leases keep their
+    /// entries whatever the window is.
+    #[must_use]
+    #[inline]
+    pub fn window_number(&self, quota: &Quota) -> u64 {
+        match quota.algorithm() {
+            Algorithm::SlidingLog | Algorithm::Concurrency => 0,
+            _ if self.any_window || self.overrides.is_some() && self.shared_scope().is_some() => 0,
+            _ => quota.window_number(),
+        }
     }
 
     /// Whether overrides may replace its quota.

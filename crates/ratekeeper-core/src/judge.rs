@@ -34,7 +34,7 @@ impl<'c> Case<'c> {
     #[inline]
     pub fn take_state(&mut self) -> State {
         const TAKEN: State =
-            State::TokenBucket(TokenBucket(Bucket { full_at: 0, remainder: 0, denominator: 0 }));
+            State::TokenBucket(TokenBucket(Bucket { full_at: 0, remainder: 0, denominator: 0, ahead: 0 }));
         std::mem::replace(&mut self.state, TAKEN)
     }
 

@@ -25,9 +25,9 @@
 //! let check = Check::one(&charge);
 //!
 //! let now = Timestamp::from_secs(1_000);
-//! assert!(model.check(&check, now).is_allowed());
-//! assert!(model.check(&check, now).is_allowed());
-//! let denied = model.check(&check, now);
+//! assert!(model.check(&check, now)?.is_allowed());
+//! assert!(model.check(&check, now)?.is_allowed());
+//! let denied = model.check(&check, now)?;
 //! assert_eq!(
 //!     denied.explain(),
 //!     "denied by per-user: 0 of 2 left (2/s), 1 asked for; the same request passes in 500ms",
@@ -65,6 +65,9 @@ pub use model::Model;
 pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name, RawName};
 pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
 pub use penalty::{CounterChange, PENALTIES_MAX, Penalty, PenaltyCase, SENTENCES_MAX, Strike, judge_penal};
-pub use quota::{Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN};
+pub use quota::{
+    Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN, WINDOWS_MAX,
+    too_many_windows,
+};
 pub use time::{Clock, ManualClock, Timestamp, Wait};
 pub use wire::{DecisionParts, VerdictParts};

@@ -14,12 +14,13 @@ use crate::key::Key;
 use crate::ledger::{Begin, Held, Ledger, Reservation, Settled};
 use crate::overrides::{Override, OverrideScope, resolve};
 use crate::penalty::{CounterChange, Penalty, PenaltyCase, judge_penal};
-use crate::quota::Algorithm;
+use crate::quota::{Algorithm, Quota, WINDOWS_MAX, too_many_windows};
 use crate::time::Timestamp;
 
-/// The name's number, subject and algorithm; without a name, the counter of a
-/// [shared scope](Charge::shared_scope).
-type Counter = (Option<u64>, Box<[u8]>, Algorithm);
+/// The name's number, subject, algorithm and [window](Quota::window_number); without a name, the
+/// counter of a [shared scope](Charge::shared_scope). That and the gate of a penalty have one
+/// counter for all windows: 0 stands for them. So have logs and leases.
+type Counter = (Option<u64>, Box<[u8]>, Algorithm, u64);
 type OverrideId = (String, String, Option<String>);
 
 /// A rate limiter without threads, bounds or speed.
@@ -32,10 +33,17 @@ pub struct Model {
     given_back: HashMap<(Counter, u64), u32>,
 }
 
-fn counter(charge: &Charge<'_>, algorithm: Algorithm) -> Counter {
+/// The counter of a charge under the quota in force.
+fn counter(charge: &Charge<'_>, quota: &Quota) -> Counter {
     let key = charge.key();
     let name = charge.shared_scope().is_none().then(|| key.scope_id());
-    (name, key.subject().into(), algorithm)
+    (name, key.subject().into(), quota.algorithm(), charge.window_number(quota))
+}
+
+/// Whether a counter is that of a key in any window, or the shared one that it may stand for.
+fn is_of(id: &Counter, key: Key<'_>, algorithm: Algorithm) -> bool {
+    let is_named = id.0.is_none_or(|name| name == key.scope_id());
+    is_named && *id.1 == *key.subject() && id.2 == algorithm
 }
 
 fn override_id(scope: OverrideScope<'_>) -> OverrideId {
@@ -44,36 +52,55 @@ fn override_id(scope: OverrideScope<'_>) -> OverrideId {
 
 impl Model {
     /// Judges a check.
-    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Decision {
+    ///
+    /// # Errors
+    /// If it would count a key in a window too many.
+    pub fn check(&mut self, check: &Check<'_>, now: Timestamp) -> Result<Decision, InvalidInput> {
         let mut cases = Vec::new();
+        let mut ids = Vec::new();
         for charge in check.charges() {
             let terms = resolve(charge, now, |scope| self.overrides.get(&override_id(scope)));
-            let algorithm = charge.quota().algorithm();
-            let known = self.counters.get(&counter(charge, algorithm)).cloned();
-            cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(algorithm))));
+            let id = counter(charge, &terms.0);
+            let known = self.counters.get(&id).cloned();
+            cases.push(Case::new(charge, Some(terms), known.unwrap_or_else(|| State::vacant(id.2))));
+            ids.push(id);
         }
+        self.has_room_for(&ids, now)?;
         let mut decision = Decision::default();
         let mut penalties: Vec<PenaltyCase<'_>> =
             check.penalties().iter().map(|penalty| self.penalty_case(penalty)).collect();
         judge_penal(&mut cases, &mut penalties, now, check.is_peek(), &mut decision);
         if !check.is_peek() {
-            for (charge, case) in check.charges().iter().zip(&mut cases) {
-                let id = counter(charge, charge.quota().algorithm());
+            for (id, case) in ids.into_iter().zip(&mut cases) {
                 self.counters.insert(id, case.take_state());
             }
             penalties.iter().for_each(|case| self.penalise(case, &mut decision));
         }
         decision.set_counters(check.charges().iter().map(|charge| charge.key().digest()));
-        decision
+        Ok(decision)
+    }
+
+    /// Refuses a window too many of a quota and key, in which something counts or would.
+    fn has_room_for(&self, ids: &[Counter], now: Timestamp) -> Result<(), InvalidInput> {
+        let is_live =
+            |id: &Counter| self.counters.get(id).is_some_and(|state| state.expires_at() > now.as_micros());
+        for id in ids.iter().filter(|id| id.3 > 0 && !is_live(id)) {
+            let same = |other: &&Counter| (other.0, &other.1, other.2) == (id.0, &id.1, id.2);
+            let live = self.counters.keys().filter(same).filter(|other| other.3 > 0 && is_live(other));
+            if live.count() >= WINDOWS_MAX {
+                return Err(too_many_windows());
+            }
+        }
+        Ok(())
     }
 
     fn penalty_case<'c>(&self, penalty: &'c Penalty<'c>) -> PenaltyCase<'c> {
         PenaltyCase::new(
             penalty,
-            penalty.counters().map(|(key, quota)| {
+            penalty.counters().map(|(key, quota, window)| {
                 let algorithm = quota.algorithm();
-                let known = self.counters.get(&(Some(key.scope_id()), key.subject().into(), algorithm));
-                known.cloned().unwrap_or_else(|| State::vacant(algorithm))
+                let id = (Some(key.scope_id()), key.subject().into(), algorithm, window);
+                self.counters.get(&id).cloned().unwrap_or_else(|| State::vacant(algorithm))
             }),
         )
     }
@@ -82,8 +109,8 @@ impl Model {
     fn penalise(&mut self, case: &PenaltyCase<'_>, decision: &mut Decision) {
         let strike = case.strike(decision);
         strike.iter().for_each(|strike| decision.struck(case, strike));
-        for ((key, quota), change) in case.penalty().counters().zip(case.changes(strike.as_ref())) {
-            let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm());
+        for ((key, quota, window), change) in case.penalty().counters().zip(case.changes(strike.as_ref())) {
+            let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm(), window);
             match change {
                 CounterChange::Keep => None,
                 CounterChange::Write(state) => self.counters.insert(id, state),
@@ -105,10 +132,10 @@ impl Model {
         match self.ledger.begin(reservation, check, now)? {
             Begin::Repeat(decision) => Ok(*decision),
             Begin::New | Begin::Full => {
-                let decision = self.check(check, now);
+                let decision = self.check(check, now)?;
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held = held.filter_map(|(charge, verdict)| {
-                    Held::new(counter(charge, charge.quota().algorithm()), charge, verdict)
+                    Held::new(counter(charge, verdict.quota()), charge, verdict)
                 });
                 self.ledger.record(reservation, check, &decision, held.collect());
                 Ok(decision)
@@ -143,7 +170,7 @@ impl Model {
 
     fn give_back(&mut self, back: &GiveBack<'_, '_>, now: u64) -> u32 {
         let quota = back.verdict.quota();
-        let counter = counter(back.charge, quota.algorithm());
+        let counter = counter(back.charge, quota);
         let Some(state) = self.counters.get_mut(&counter) else { return 0 };
         let units = match back.note {
             Some(note) if note.until <= now => 0,
@@ -163,11 +190,17 @@ impl Model {
         units
     }
 
-    /// Forgets a counter, and the shared one that the key may stand for.
+    /// Forgets a counter in all its windows, and the shared one that the key may stand for.
     pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) {
-        for name in [Some(key.scope_id()), None] {
-            self.counters.remove(&(name, key.subject().into(), algorithm));
-        }
+        self.counters.retain(|id, _| !is_of(id, key, algorithm));
+    }
+
+    /// Whether [`Model::reset`] would forget a state that says nothing any more: a store may have
+    /// forgotten it already.
+    #[must_use]
+    pub fn has_expired(&self, key: Key<'_>, algorithm: Algorithm, now: Timestamp) -> bool {
+        let is_over = |state: &State| state.expires_at() <= now.as_micros();
+        self.counters.iter().any(|(id, state)| is_of(id, key, algorithm) && is_over(state))
     }
 
     /// Sets an override, or removes it with `None`.

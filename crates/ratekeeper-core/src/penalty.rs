@@ -56,11 +56,15 @@ pub struct Penalty<'a> {
 }
 
 impl<'a> Penalty<'a> {
-    /// Its counters: the gate, the strikes, and the offences if there are any.
-    pub fn counters(&self) -> impl Iterator<Item = (Key<'a>, &'a Quota)> + use<'a> {
+    /// Its counters with the numbers of their windows: the gate, the strikes, and the offences if
+    /// there are any. A gate has one counter for sentences of all lengths.
+    pub fn counters(&self) -> impl Iterator<Item = (Key<'a>, &'a Quota, u64)> + use<'a> {
         let subject = self.subject;
-        let counters = [Some(self.gate), Some(self.strikes), self.offences];
-        counters.into_iter().flatten().map(move |(name, quota)| (Key::of_checked(name, subject), quota))
+        let counted = |(name, quota): (Name, &'a Quota)| (name, quota, quota.window_number());
+        let counters =
+            [Some((self.gate.0, self.gate.1, 0)), Some(counted(self.strikes)), self.offences.map(counted)];
+        let keyed = move |(name, quota, window)| (Key::of_checked(name, subject), quota, window);
+        counters.into_iter().flatten().map(keyed)
     }
 
     /// Refuses what no store could judge.
@@ -95,7 +99,7 @@ impl<'a> Penalty<'a> {
 
     /// Stores keep the counters of a rule and subject together and tell them apart by name.
     fn validate_names(&self, charges: &[Charge<'_>]) -> Result<(), InvalidInput> {
-        let names = || self.counters().map(|(key, _)| key.scope());
+        let names = || self.counters().map(|(key, ..)| key.scope());
         let rule = self.gate.0.rule();
         let is_quota = |name: Name| name != rule && name.rule() == rule;
         let is_twice = |name: Name| names().filter(|other| *other == name).count() > 1;

@@ -110,11 +110,22 @@ pub struct Quota {
     algorithm: Algorithm,
 }
 
+/// How many windows of one quota a key may be counted in at a time. Logs and leases do not count.
+pub const WINDOWS_MAX: usize = 8;
+
 /// A length of time to a fraction of a microsecond: `micros + rest / limit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     pub(crate) micros: u64,
     pub(crate) rest: u32,
+}
+
+impl Span {
+    /// Whole milliseconds, rounded up, in microseconds: as precise as stores keep it.
+    #[inline]
+    pub(crate) const fn millis_up(self) -> u64 {
+        self.micros.saturating_add((self.rest > 0) as u64).div_ceil(1_000).saturating_mul(1_000)
+    }
 }
 
 impl Quota {
@@ -391,6 +402,26 @@ impl Quota {
         self.calendar.map(|calendar| calendar.window_at(now_micros))
     }
 
+    /// The number of the window, which is part of a counter's identity: its microseconds, and one
+    /// more if it follows the calendar, two more if it is aligned.
+    #[must_use]
+    #[inline]
+    pub const fn window_number(&self) -> u64 {
+        self.window_micros + self.calendar.is_some() as u64 + 2 * self.aligned as u64
+    }
+
+    /// The debt of a bucket from which a full refill takes longest, as in [`Self::debt_of`]:
+    /// of a leaky one, that of the largest cost behind a full queue.
+    #[must_use]
+    pub fn debt_full(&self) -> (u64, u32) {
+        let room = self.room();
+        let full = match self.algorithm {
+            Algorithm::LeakyBucket => plus_units(room, self.limit, self),
+            _ => room,
+        };
+        (full.micros, full.rest)
+    }
+
     /// The calendar the window follows, if it does.
     #[must_use]
     pub const fn calendar_window(&self) -> Option<Calendar> {
@@ -402,6 +433,17 @@ impl Quota {
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
+}
+
+/// What is wrong with counting a key in one more window.
+#[must_use]
+pub fn too_many_windows() -> InvalidInput {
+    let got = format!("more than {WINDOWS_MAX} windows of a quota for one key");
+    InvalidInput::new(
+        Field::Window,
+        got,
+        format!("at most {WINDOWS_MAX} in which something counts at a time"),
+    )
 }
 
 fn checked(field: Field, value: u64, min: u32, max: u32) -> Result<u32, InvalidInput> {

@@ -128,7 +128,7 @@ mod tests {
         let quota: Quota = "1/min".parse().unwrap();
         let charge = Charge::new(Key::new(Name::new("parts").unwrap(), "k").unwrap(), &quota);
         for _ in 0..2 {
-            let decision = model.check(&Check::one(&charge), now);
+            let decision = model.check(&Check::one(&charge), now).unwrap();
             let verdicts = decision.verdicts().iter().map(|verdict| VerdictParts {
                 level: verdict.level(),
                 enforcement: verdict.enforcement(),

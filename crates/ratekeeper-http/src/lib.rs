@@ -20,8 +20,8 @@
 //! let quota: Quota = "1/min".parse()?;
 //! let charge = Charge::new(Key::new(Name::new("per-user")?, "user:42")?, &quota);
 //! let now = Timestamp::from_secs(1_000);
-//! model.check(&Check::one(&charge), now);
-//! let denied = model.check(&Check::one(&charge), now);
+//! model.check(&Check::one(&charge), now)?;
+//! let denied = model.check(&Check::one(&charge), now)?;
 //!
 //! let options = HttpOptions::default();
 //! let fields: Vec<_> = Tally::of(&denied).fields(&options).collect();

@@ -19,8 +19,8 @@ fn denied() -> Decision {
         charges.push(Charge::new(Key::new(*name, "user:42").unwrap(), quota)).unwrap();
     }
     let (mut model, now) = (Model::default(), Timestamp::from_secs(1_700_000_000));
-    model.check(&charges.check().unwrap(), now);
-    model.check(&charges.check().unwrap(), now)
+    model.check(&charges.check().unwrap(), now).unwrap();
+    model.check(&charges.check().unwrap(), now).unwrap()
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod stage;
 
 use std::time::Duration;
 
-use ratekeeper_core::{Charge, Charges, Check, Decision, Key, Override, Penalty, Reservation, Timestamp};
+use ratekeeper_core::{Charges, Decision, Key, Override, Penalty, Reservation, Timestamp};
 
 use self::plan::SUBJECTS;
 pub use self::plan::{ChargePlan, CheckPlan, Event, IdUse, PenaltyPlan, histories};
@@ -66,16 +66,14 @@ fn remember<'s>(past: &mut Vec<(Charges<'s>, Decision)>, stage: &'s Stage, event
     }
 }
 
-/// A store may forget a counter once it is full again, or keep it for a while:
-/// it is all the same unless the clock then steps back. So before it does, both
-/// forget what says nothing any more.
+/// A store may forget a counter once it is over, or keep it for a while: it is
+/// all the same unless the clock then steps back. So before it does, both forget
+/// what says nothing any more, and what the same key has in other windows.
 fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stage) -> Result<(), String> {
     for (name, quota) in stage.counters() {
         for subject in SUBJECTS {
             let key = Key::new(*name, subject).expect("a short subject");
-            let charge = Charge::new(key, quota);
-            let seen = model.check(&Check::one(&charge).peek())?;
-            if seen.verdicts()[0].reset_after().is_zero() {
+            if model.has_expired(key, quota.algorithm()) {
                 engine.reset(key, quota.algorithm())?;
                 model.reset(key, quota.algorithm())?;
             }

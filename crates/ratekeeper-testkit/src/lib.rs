@@ -60,13 +60,20 @@ pub struct ModelEngine {
     now: Timestamp,
 }
 
+impl ModelEngine {
+    /// Whether a store may have forgotten a counter of a key that the model remembers.
+    pub(crate) fn has_expired(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
+        self.model.has_expired(key, algorithm, self.now)
+    }
+}
+
 impl Engine for ModelEngine {
     fn set_now(&mut self, now: Timestamp) {
         self.now = now;
     }
 
     fn check(&mut self, check: &Check<'_>) -> Result<Decision, String> {
-        Ok(self.model.check(check, self.now))
+        self.model.check(check, self.now).map_err(|error| error.to_string())
     }
 
     fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String> {

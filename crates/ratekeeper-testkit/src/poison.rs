@@ -134,7 +134,12 @@ impl Draw<'_> {
     fn bucket(&mut self, quota: &Quota, now: u64) -> Bucket {
         let denominator = if self.byte().is_multiple_of(2) { self.count() } else { quota.limit() };
         let full_at = self.instant(now, quota.window_micros());
-        Bucket { full_at, remainder: self.count(), denominator }
+        Bucket {
+            full_at,
+            remainder: self.count(),
+            denominator,
+            ahead: self.instant(now, quota.window_micros()),
+        }
     }
 
     fn cost(&mut self) -> u64 {

@@ -22,7 +22,17 @@ pub struct Bucket {
     pub remainder: u32,
     /// The limit under which the remainder was made; 0 if never used.
     pub denominator: u32,
+    /// How far ahead of the clock `full_at` may be, in microseconds: the longest
+    /// full refill among the quotas that charged it while it owed something, or
+    /// the debt that was kept, if that is longer. Further ahead (by more than a
+    /// window), the clock has stepped back.
+    pub ahead: u64,
 }
+
+/// How many windows of debt beyond a full refill are remembered.
+const DEBT_WINDOWS_MAX: u64 = 10;
+/// The longest debt that is remembered, in microseconds, unless a full refill takes longer.
+const DEBT_MICROS_MAX: u64 = 366 * 86_400_000_000;
 
 impl Bucket {
     /// What the bucket owes at `now`.
@@ -49,19 +59,16 @@ impl Bucket {
         carried(micros, rest, quota)
     }
 
-    /// Whether this quota and clock could not have made such a debt.
+    /// Whether the clock has stepped back behind what was charged. No quota makes
+    /// a debt too large: one that is above the asker's room is waited out.
     ///
-    /// Under the same rate, up to a window more than `most` only means that
-    /// whoever asks brings an instant from before the last charge: a clock that
-    /// stepped back a little, or a thread that waited for its turn after it had
-    /// looked at the clock. Cutting the debt then would give room away.
+    /// Up to a window more than the bucket may be ahead only means that whoever
+    /// asks brings an instant from before the last charge: a clock that stepped
+    /// back a little, or a thread that waited for its turn after it had looked at
+    /// the clock. Cutting the debt then would give room away.
     #[inline]
-    fn owes_too_much(&self, quota: &Quota, now: u64, most: Span) -> bool {
-        let debt = self.debt(quota, now);
-        if debt <= most {
-            return false;
-        }
-        self.denominator != quota.limit() || debt.micros > most.micros + quota.window_micros()
+    fn has_seen_a_step(&self, quota: &Quota, now: u64) -> bool {
+        self.full_at > now && self.full_at - now > self.ahead.saturating_add(quota.window_micros())
     }
 
     #[inline]
@@ -71,18 +78,38 @@ impl Bucket {
         self.denominator = quota.limit();
     }
 
-    /// Charges, up to `most`: what an unconditional charge adds beyond that is
-    /// not remembered. What is owed already is never cut: it may have been
-    /// charged under a larger quota.
+    /// Charges a quota whose full refill takes `full`. Of what an unconditional
+    /// charge adds beyond that, only so much is remembered. What is owed already is
+    /// never cut: it may have been charged under a larger quota.
     #[inline]
-    fn add(&mut self, quota: &Quota, now: u64, cost: u32, most: Span) -> Receipt {
+    fn add(&mut self, quota: &Quota, now: u64, cost: u32, full: Span) -> Receipt {
         if quota.is_closed() {
             return Receipt { at: self.full_at, detail: self.remainder };
         }
         let debt = self.debt(quota, now);
         let owed = plus_units(debt, cost, quota);
-        self.set_debt(quota, now, owed.min(most.max(debt)));
+        if owed <= full {
+            self.owe(quota, now, debt, owed, full);
+        } else {
+            // Not `debt`: a clock that steps back again and again would take the bucket ever further ahead.
+            let kept = owed.min(kept_at_most(quota, full));
+            self.owe(quota, now, debt, kept.max(debt), kept.max(full));
+        }
         Receipt { at: self.full_at, detail: self.remainder }
+    }
+
+    /// Replaces a debt by the larger one that a charge makes of it, and which may be `ahead`.
+    #[inline]
+    fn owe(&mut self, quota: &Quota, now: u64, debt: Span, owed: Span, ahead: Span) {
+        let before = if debt == Span::default() { 0 } else { self.ahead };
+        self.ahead = before.max(ahead.millis_up());
+        self.set_debt(quota, now, owed);
+    }
+
+    /// After a step of the clock: as after a full charge.
+    fn rebase(&mut self, quota: &Quota, now: u64, full: Span) {
+        self.ahead = full.millis_up();
+        self.set_debt(quota, now, full);
     }
 
     /// Microseconds until nothing is owed, rounded up.
@@ -128,12 +155,11 @@ pub struct TokenBucket(pub Bucket);
 impl Counter for TokenBucket {
     #[inline]
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        !quota.is_closed() && self.0.owes_too_much(quota, now, quota.room())
+        !quota.is_closed() && self.0.has_seen_a_step(quota, now)
     }
 
-    /// The quota shrank or the clock stepped far back: owe what can be owed.
     fn heal(&mut self, quota: &Quota, now: u64) {
-        self.0.set_debt(quota, now, quota.room());
+        self.0.rebase(quota, now, quota.room());
     }
 
     #[inline]
@@ -155,7 +181,7 @@ impl Counter for TokenBucket {
         let committed = commit && wait.is_none();
         let after = if committed { owed } else { debt };
         if committed {
-            self.0.set_debt(quota, now, owed);
+            self.0.owe(quota, now, debt, owed, room);
         }
         Attempt {
             wait,
@@ -208,11 +234,11 @@ impl LeakyBucket {
 
 impl Counter for LeakyBucket {
     fn is_unwell(&self, quota: &Quota, now: u64) -> bool {
-        !quota.is_closed() && self.0.owes_too_much(quota, now, Self::debt_max(quota))
+        !quota.is_closed() && self.0.has_seen_a_step(quota, now)
     }
 
     fn heal(&mut self, quota: &Quota, now: u64) {
-        self.0.set_debt(quota, now, Self::debt_max(quota));
+        self.0.rebase(quota, now, Self::debt_max(quota));
     }
 
     fn wait(&self, quota: &Quota, now: u64, _: u32) -> Wait {
@@ -244,6 +270,12 @@ impl Counter for LeakyBucket {
     fn expires_at(&self) -> u64 {
         self.0.expires_at()
     }
+}
+
+/// The longest debt that a bucket remembers, if a full refill takes `full`.
+fn kept_at_most(quota: &Quota, full: Span) -> Span {
+    let micros = full.micros.saturating_add(DEBT_WINDOWS_MAX * quota.window_micros());
+    Span { micros: micros.min(DEBT_MICROS_MAX).max(full.micros), rest: full.rest }
 }
 
 /// `span` and `cost` units on top.

@@ -85,24 +85,14 @@ impl Counter for SlidingWindow {
             && (self.window != quota.window_micros() || self.start > now.saturating_add(self.window))
     }
 
-    /// After a step of the clock the present window starts now. After a change
-    /// of the window, what counted at this instant fades over the new one.
+    /// After a step of the clock the present window starts now. Another window is another
+    /// counter, which starts empty.
     fn heal(&mut self, quota: &Quota, now: u64) {
-        if self.start > now {
+        if self.window == quota.window_micros() {
             self.start = now;
+        } else {
+            *self = Self::default();
         }
-        let window = quota.window_micros();
-        if self.window == window {
-            return;
-        }
-        let both = self.window.saturating_mul(2);
-        let used = match now - self.start {
-            elapsed if elapsed < self.window => self.used(now),
-            elapsed if elapsed < both => mul_div_floor(self.current.into(), both - elapsed, self.window),
-            _ => 0,
-        };
-        let previous = u32::try_from(used).unwrap_or(u32::MAX);
-        *self = Self { start: now, window, previous, current: 0 };
     }
 
     fn wait(&self, quota: &Quota, now: u64, cost: u32) -> Wait {

@@ -160,12 +160,12 @@ impl Stage {
     }
 }
 
-/// Three times the longest of a window, a burst and a queue: an instant up to
-/// one window ahead stands, and from there a sliding window is over after two.
+/// Three times the longest of a window, a burst and a queue, and the longest debt on top: an
+/// instant up to one window ahead stands, and from there a sliding window is over after two.
 fn fill_time(quota: &Quota) -> u64 {
     let window = u128::from(quota.window_micros());
     let burst = (u128::from(quota.capacity()) * window).div_ceil(quota.limit().max(1).into());
-    3 * u64::try_from(burst.max(window)).expect("at most a year")
+    3 * u64::try_from(burst.max(window)).expect("at most a year") + 12 * quota.window_micros()
 }
 
 /// Whether the lists in a state are in the order their documentation says.

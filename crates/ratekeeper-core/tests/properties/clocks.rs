@@ -113,7 +113,7 @@ fn a_log_beside_a_longer_window_stays_exact_when_the_clock_steps_back() {
 
     let mut model = Model::default();
     let mut passes = |check: Check<'_>, millis: u64| {
-        model.check(&check, Timestamp::from_micros(START + millis * 1_000)).is_allowed()
+        model.check(&check, Timestamp::from_micros(START + millis * 1_000)).expect("few windows").is_allowed()
     };
     assert!(passes(Check::one(&window), 9_000));
     assert!(passes(Check::one(&log), 10_000), "the log is at 10 s from here on");
@@ -188,12 +188,12 @@ fn peeks_leave_no_trace_even_on_counters_that_must_be_healed() {
             let check = charges.check().expect("at least one layer");
             for now in look.into_iter().chain([now]).map(Timestamp::from_micros) {
                 let seen = watched.check(&check.peek(), now);
-                is_sound(&seen, now)?;
+                seen.iter().try_for_each(|seen| is_sound(seen, now))?;
                 prop_assert_eq!(watched.check(&check.peek(), now), seen);
             }
             let now = Timestamp::from_micros(now);
             let [decision, other] = [&mut alone, &mut watched].map(|model| model.check(&check, now));
-            is_sound(&decision, now)?;
+            decision.iter().try_for_each(|decision| is_sound(decision, now))?;
             prop_assert_eq!(decision, other);
         }
         Ok(())

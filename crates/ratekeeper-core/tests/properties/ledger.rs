@@ -46,7 +46,7 @@ impl Stage {
 
     fn check(&mut self, cost: u32, now: u64) -> Decision {
         let now = Timestamp::from_micros(now);
-        self.on(cost, |model, check| model.check(check, now))
+        self.on(cost, |model, check| model.check(check, now).expect("few windows"))
     }
 
     fn reserve(&mut self, cost: u32, id: &str, now: u64) -> Decision {
@@ -152,7 +152,7 @@ fn a_repeated_id_is_charged_once() {
             let at = Timestamp::from_micros(now);
             let charges = layers.charges(costs);
             let check = charges.check().expect("at least one layer");
-            let first = once.check(&check, at);
+            let first = once.check(&check, at).expect("few windows");
             let id = index.to_string();
             let reservation = if hold { Reservation::hold(&id, HOLD) } else { Reservation::once(&id, HOLD) };
             for time in 0..times {
@@ -163,7 +163,8 @@ fn a_repeated_id_is_charged_once() {
                 let origin = if repeated { Origin::Repeat } else { Origin::Store };
                 prop_assert_eq!(decision, first.clone().from_origin(origin));
             }
-            let peeks = [&mut once, &mut often].map(|model| model.check(&check.peek(), at));
+            let peeks =
+                [&mut once, &mut often].map(|model| model.check(&check.peek(), at).expect("few windows"));
             prop_assert_eq!(&peeks[0], &peeks[1]);
             retry_after = first.retry_after().as_micros().unwrap_or(0);
         }

@@ -58,8 +58,9 @@ fn raw_charges_have_the_names_of_their_caller() {
         charges.push(Charge::new(Key::raw(name, subject).unwrap(), &quota).at_index(index)).unwrap();
     }
     let check = charges.check().unwrap();
-    assert!(model.check(&check, NOW).is_allowed());
-    let (decision, labels, options) = (model.check(&check, NOW), Labels(&names), HttpOptions::default());
+    assert!(model.check(&check, NOW).unwrap().is_allowed());
+    let (decision, labels, options) =
+        (model.check(&check, NOW).unwrap(), Labels(&names), HttpOptions::default());
     let fields = by_name(Tally::labelled(&decision, labels).fields(&options));
     assert_eq!(fields["ratelimit-policy"], r#""calls";q=1;w=60, "tokens";q=1;w=60"#);
     assert_eq!(fields["ratelimit"], r#""calls";r=0;t=60, "tokens";r=0;t=60"#);

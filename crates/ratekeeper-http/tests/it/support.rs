@@ -68,9 +68,9 @@ pub(crate) fn decide(plans: &[Plan], before: usize) -> Decision {
     let mut model = Model::default();
     with_check(plans, |check| {
         for _ in 0..before {
-            model.check(&check, NOW);
+            model.check(&check, NOW).unwrap();
         }
-        model.check(&check, NOW)
+        model.check(&check, NOW).unwrap()
     })
 }
 

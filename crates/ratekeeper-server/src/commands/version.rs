@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_script_says_its_format() {
-        assert_eq!(format_written(), 1);
+        assert_eq!(format_written(), 2);
         assert_eq!(digest().len(), 40);
     }
 }

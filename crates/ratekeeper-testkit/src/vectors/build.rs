@@ -20,6 +20,7 @@ pub(super) struct ChargeSpec {
     org: Option<String>,
     project: Option<String>,
     flat: Option<bool>,
+    any_window: Option<bool>,
 }
 
 /// A penalty whose counters are called `penalty`, `strikes` and `offences` within its rule.
@@ -63,6 +64,9 @@ pub(super) fn charge<'a>(defaults: &'a ChargeSpec, spec: &'a ChargeSpec) -> Resu
     }
     if spec.flat.or(defaults.flat).unwrap_or(false) {
         charge = charge.flat();
+    }
+    if spec.any_window.or(defaults.any_window).unwrap_or(false) {
+        charge = charge.any_window();
     }
     charge = match or(&spec.emergency, &defaults.emergency) {
         None => charge,

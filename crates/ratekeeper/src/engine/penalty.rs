@@ -104,7 +104,8 @@ impl Demand<'_> {
                 continue;
             }
             let quota = penalty.gate.1.overridden(1, Some(whole));
-            let shut = Key::new(penalty.gate.0, &*asked.subject).map(|key| Charge::new(key, &quota));
+            let shut =
+                Key::new(penalty.gate.0, &*asked.subject).map(|key| Charge::new(key, &quota).any_window());
             for charge in [shut, asked.marker(penalty)].into_iter().flatten() {
                 let _ = self.engine.process.reset(charge.key(), charge.quota().algorithm()).now();
                 // A full memory does without.
@@ -179,7 +180,7 @@ impl Asked<'_> {
 
     /// A charge that only says whether a remembered penalty is in force.
     fn gate<'s>(&'s self, penalty: &'s Penalty) -> Result<Charge<'s>, InvalidInput> {
-        Charge::new(Key::new(penalty.gate.0, &*self.subject)?, &penalty.gate.1).cost(0)
+        Charge::new(Key::new(penalty.gate.0, &*self.subject)?, &penalty.gate.1).any_window().cost(0)
     }
 
     /// Full while what this process remembers of a penalty is fresh. Strikes of a shared rule are counted in the

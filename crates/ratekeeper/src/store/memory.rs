@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 
 use ratekeeper_core::{
     Algorithm, Begin, Charge, Check, Clock, Decision, GiveBack, Held, Key, Ledger, Level, Quota, Reservation,
-    Settled, State, Timestamp, judge, judge_one, resolve,
+    Settled, State, Timestamp, judge, judge_one, resolve, too_many_windows,
 };
 use smallvec::SmallVec;
 
@@ -49,7 +49,7 @@ use self::receipts::Receipts;
 use self::shard::{Counter, Room, RuleNumber, Shard};
 use self::slot::Pressure;
 use super::meetings::Meetings;
-use super::{Health, Overrides, SECRET_BYTES, Store, StoreError, StoreFuture, random_secret};
+use super::{Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind, StoreFuture, random_secret};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
 
@@ -191,17 +191,26 @@ impl MemoryStore {
         self.shards[shard_index(fingerprint)].0.lock()
     }
 
+    /// The counter of a charge under the quota in force.
     #[inline]
-    fn fingerprint(&self, charge: &Charge<'_>) -> Fingerprint {
+    fn fingerprint(&self, charge: &Charge<'_>, quota: &Quota) -> Fingerprint {
         if charge.is_overridable() && charge.shared_scope().is_some() {
             return self.fingerprinter.shared_counter(charge.key().subject());
         }
-        self.fingerprinter.counter(charge.key(), charge.quota().algorithm())
+        self.fingerprinter.counter(charge.key(), quota.algorithm(), charge.window_number(quota))
     }
 
+    /// The counters of charges under the quotas in force.
+    fn counters(&self, charges: &[Charge<'_>], resolved: &Resolved) -> SmallVec<[Counter; INLINE]> {
+        let quota = |index: usize| resolved.get(index).map(|(quota, _)| quota);
+        let pairs = charges.iter().enumerate();
+        pairs.map(|(at, charge)| self.counter(charge, quota(at).unwrap_or(charge.quota()))).collect()
+    }
+
+    /// The counter of a charge under the quota in force.
     #[inline]
-    fn counter(&self, charge: &Charge<'_>) -> Counter {
-        Counter { fingerprint: self.fingerprint(charge), rule: RuleNumber::of(charge.key()) }
+    fn counter(&self, charge: &Charge<'_>, quota: &Quota) -> Counter {
+        Counter { fingerprint: self.fingerprint(charge, quota), rule: RuleNumber::of(charge.key()) }
     }
 
     /// The quotas in force and who set them, as the overrides stand at one
@@ -242,9 +251,10 @@ impl MemoryStore {
                 self.fullness.found(now, room);
                 Ok(())
             }
-            // Nothing else can go wrong with it.
             Err(error) => {
-                self.fullness.refused(now, &error);
+                if error.kind() == StoreErrorKind::Capacity {
+                    self.fullness.refused(now, &error);
+                }
                 Err(error)
             }
         }
@@ -259,9 +269,7 @@ impl MemoryStore {
         peek: bool,
         decision: &mut Decision,
     ) -> Result<Room, StoreError> {
-        let fingerprint = self.fingerprint(charge);
-        let algorithm = charge.quota().algorithm();
-        let mut shard = self.shard(fingerprint);
+        // Before the lock: the window in force is part of the counter's identity.
         let resolved;
         let (quota, level) = if self.overrides.concern(charge) {
             resolved = self.resolved(std::slice::from_ref(charge), now)[0];
@@ -269,10 +277,16 @@ impl MemoryStore {
         } else {
             (charge.quota(), charge.quota_level())
         };
+        let fingerprint = self.fingerprint(charge, quota);
+        let algorithm = charge.quota().algorithm();
+        let mut shard = self.shard(fingerprint);
         let Some(index) = shard.find(fingerprint) else {
+            if !shard.has_window_for(fingerprint, now.as_micros()) {
+                return Err(too_many_windows().into());
+            }
             let mut state = State::vacant(algorithm);
             judge_one(charge, (quota, level), &mut state, now, peek, decision);
-            decision.set_counters([fingerprint.low]);
+            decision.set_counters([fingerprint.high]);
             let verdict = &decision.verdicts()[0];
             if verdict.receipt().is_none() {
                 return Ok(Room::None);
@@ -284,8 +298,11 @@ impl MemoryStore {
             return Ok(room);
         };
         let mut state = shard.take(index, algorithm);
+        if state.expires_at() <= now.as_micros() && !shard.has_window_for(fingerprint, now.as_micros()) {
+            return Err(too_many_windows().into());
+        }
         judge_one(charge, (quota, level), &mut state, now, peek, decision);
-        decision.set_counters([fingerprint.low]);
+        decision.set_counters([fingerprint.high]);
         if peek {
             shard.put_back(index, state);
         } else {
@@ -301,10 +318,10 @@ impl MemoryStore {
         peek: bool,
         decision: &mut Decision,
     ) -> Result<Room, StoreError> {
-        let counters: SmallVec<[Counter; INLINE]> =
-            charges.iter().map(|charge| self.counter(charge)).collect();
-        let mut shards = self.lock_all(&counters);
         let resolved = self.resolved(charges, now);
+        let counters = self.counters(charges, &resolved);
+        let mut shards = self.lock_all(&counters);
+        shards.has_windows_for(&counters, now)?;
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(&counters, &counters, now);
         let peek = peek || !has_room;
@@ -314,7 +331,7 @@ impl MemoryStore {
             parts.push(shards.part(*counter, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
-        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.low));
+        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.high));
         shards.write_back(&mut parts, decision, now, peek);
         match has_room {
             true => Ok(shards.room()),
@@ -348,8 +365,9 @@ impl MemoryStore {
             Begin::New => {
                 let decision = self.decide(check)?;
                 let held = check.charges().iter().zip(decision.verdicts());
-                let held =
-                    held.filter_map(|(charge, verdict)| Held::new(self.counter(charge), charge, verdict));
+                let held = held.filter_map(|(charge, verdict)| {
+                    Held::new(self.counter(charge, verdict.quota()), charge, verdict)
+                });
                 ledger.record(reservation, check, &decision, held.collect());
                 Ok(decision)
             }
@@ -402,12 +420,13 @@ impl MemoryStore {
 
     fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) -> u64 {
         let now = self.clock.now();
-        let charges = decision.given_back_to(check, units, |charge| self.fingerprint(charge).low);
+        let charges = decision.given_back_to(check, units, |charge| self.number(charge));
         charges.map(|back| u64::from(self.give_back(&back, now))).sum()
     }
 
     fn give_back(&self, back: &GiveBack<'_, '_>, now: Timestamp) -> u32 {
-        let (counter, quota) = (self.counter(back.charge), back.verdict.quota());
+        let quota = back.verdict.quota();
+        let counter = self.counter(back.charge, quota);
         let fingerprint = counter.fingerprint;
         let mut receipts = back.note.map(|note| (self.receipts.lock(), note));
         let units = match &mut receipts {
@@ -425,13 +444,14 @@ impl MemoryStore {
         if is_given { units } else { 0 }
     }
 
+    /// The number of a charge's counter, the same in all windows.
+    fn number(&self, charge: &Charge<'_>) -> u64 {
+        self.fingerprint(charge, charge.quota()).high
+    }
+
     fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
-        let remove = |fingerprint| {
-            let mut shard = self.shard(fingerprint);
-            let found = shard.find(fingerprint);
-            found.inspect(|index| shard.remove(*index)).is_some()
-        };
-        let own = remove(self.fingerprinter.counter(key, algorithm));
+        let remove = |fingerprint| self.shard(fingerprint).remove_all(fingerprint);
+        let own = remove(self.fingerprinter.counter(key, algorithm, 0));
         // Whoever has only the key cannot know whether it was shared.
         let shared = algorithm == Algorithm::FixedWindow;
         own | (shared && remove(self.fingerprinter.shared_counter(key.subject())))
@@ -478,7 +498,7 @@ impl Store for MemoryStore {
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {
-        self.fingerprint(charge).low
+        self.number(charge)
     }
 
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool> {

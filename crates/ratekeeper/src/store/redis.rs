@@ -372,7 +372,13 @@ impl Inner {
             let tag = tag_of(back.charge.key(), quota.algorithm());
             let note = back.note.map(|note| (self.layout.receipt(note.nonce, tag, name), note));
             Change {
-                target: Target { class: *class, name, tag, quota },
+                target: Target {
+                    class: *class,
+                    name,
+                    tag,
+                    quota,
+                    any_window: back.charge.is_in_any_window(),
+                },
                 units: Units::Refund(back.units),
                 receipt: back.receipt,
                 note,

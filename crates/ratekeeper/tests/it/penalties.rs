@@ -32,6 +32,8 @@ fn is_penalised(decision: &Decision) -> bool {
 fn left(store: &MemoryStore, rule: &PenalRule, counter: usize, subject: &str) -> u32 {
     let (name, quota) = &rule.counters[counter];
     let charge = Charge::new(Key::new(*name, subject).unwrap(), quota);
+    // The gate comes first.
+    let charge = if counter == 0 { charge.any_window() } else { charge };
     store.decide(&Check::one(&charge).peek()).unwrap().verdicts()[0].remaining()
 }
 

@@ -166,13 +166,13 @@ async fn everything_ends_at_the_servers_time() {
 /// What a key takes at most on any server, in bytes: with a subject of 16 bytes, a rule and
 /// an endpoint of 8, 100 entries in a list. The same numbers are in `docs/redis.md`.
 const BYTES: [(&str, &str, usize); 7] = [
-    ("a rule with one quota", "rk:c:one-tier:user:12345678901", 128),
-    ("a rule with four tiers", "rk:c:my-tiers:user:12345678901", 208),
+    ("a rule with one quota", "rk:c:one-tier:user:12345678901", 136),
+    ("a rule with four tiers", "rk:c:my-tiers:user:12345678901", 264),
     ("a log of 100 instants", "rk:l:my-logs!::user:12345678901", 2_216),
     ("100 holders", "rk:h:my-leases::user:12345678901", 2_216),
     ("a counter of Application Kit", "ratelimit:/search!:7:42", 72),
     ("an override", "ratelimit_override:/search!:7:42", 120),
-    ("an id", "rk:i:5a2c1f6e-93b1-4c57-8d0e-2f7a6b1c9d30", 248),
+    ("an id", "rk:i:5a2c1f6e-93b1-4c57-8d0e-2f7a6b1c9d30", 280),
 ];
 
 #[tokio::test]

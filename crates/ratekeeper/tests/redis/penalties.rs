@@ -29,10 +29,10 @@ async fn ask(store: &RedisStore, rule: &PenalRule, charge: &Charge<'_>) -> Resul
 
 /// What is left of the gate, the strikes and the offences.
 async fn counters(store: &RedisStore, rule: &PenalRule, subject: &str) -> Vec<u32> {
-    let counters = rule
-        .counters
-        .iter()
-        .map(async |(name, quota)| left(store, &Charge::new(Key::new(*name, subject).unwrap(), quota)).await);
+    let counters = rule.counters.iter().enumerate().map(async |(index, (name, quota))| {
+        let charge = Charge::new(Key::new(*name, subject).unwrap(), quota);
+        left(store, &if index == 0 { charge.any_window() } else { charge }).await
+    });
     join_all(counters).await
 }
 

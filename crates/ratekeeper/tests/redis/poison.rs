@@ -33,15 +33,17 @@ fn poisons() -> Vec<(&'static str, &'static str, Charge<'static>)> {
         ("rk:c:q:s", "'HSET', KEYS[1], 'a', 'b'", own(WINDOW)),
         ("rk:c:q:s", "'SET', KEYS[1], 'garbage'", own("5/h sliding_window")),
         ("rk:c:q:s", "'SET', KEYS[1], ''", own("5/h leaky_bucket")),
-        ("rk:c:q:s", "'SET', KEYS[1], '\\2\\1' .. string.rep('\\0', 38)", own("5/h")),
-        ("rk:c:q:s", "'SET', KEYS[1], '\\1\\2' .. string.rep('\\0', 38)", own("5/h")),
+        // The format before this one, the one after it, and a value that is too short.
+        ("rk:c:q:s", "'SET', KEYS[1], '\\1\\1' .. string.rep('\\0', 38)", own("5/h")),
+        ("rk:c:q:s", "'SET', KEYS[1], '\\3\\1' .. string.rep('\\0', 50)", own("5/h")),
+        ("rk:c:q:s", "'SET', KEYS[1], '\\2\\2' .. string.rep('\\0', 50)", own("5/h")),
         ("rk:l:q::s", "'SET', KEYS[1], 'a'", own(LIST)),
         ("rk:h:q::s", "'SET', KEYS[1], 'a'", own(HOLD)),
         ("rk:l:q::s", "'RPUSH', KEYS[1], 'a'", own(LIST)),
-        ("rk:l:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 38)", own(LIST)),
-        ("rk:h:q::s", "'RPUSH', KEYS[1], '\\1\\3' .. string.rep('\\0', 38)", own(HOLD)),
-        ("rk:l:q::s", "'RPUSH', KEYS[1], '\\1\\3' .. string.rep('\\0', 38), 'a'", own(LIST)),
-        ("rk:h:q::s", "'RPUSH', KEYS[1], '\\1\\6' .. string.rep('\\0', 38), 'a', 'b'", own(HOLD)),
+        ("rk:l:q::s", "'RPUSH', KEYS[1], '\\1\\3' .. string.rep('\\0', 38)", own(LIST)),
+        ("rk:h:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 38)", own(HOLD)),
+        ("rk:l:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 38), 'a'", own(LIST)),
+        ("rk:h:q::s", "'RPUSH', KEYS[1], '\\2\\6' .. string.rep('\\0', 38), 'a', 'b'", own(HOLD)),
         (kit, "'HSET', KEYS[1], 'a', 'b'", shared(WINDOW)),
         (kit, "'SET', KEYS[1], 'many'", shared(WINDOW)),
         (kit, "'SET', KEYS[1], '-1'", shared(WINDOW)),
@@ -129,7 +131,7 @@ async fn a_poisoned_id_is_nobodys() {
     let charge = own("5/h");
     let once = Reservation::hold("id", Duration::from_secs(60)).unwrap();
     for poison in
-        ["'SET', KEYS[1], 'garbage'", "'RPUSH', KEYS[1], 'a'", "'SET', KEYS[1], string.rep('\\2', 99)"]
+        ["'SET', KEYS[1], 'garbage'", "'RPUSH', KEYS[1], 'a'", "'SET', KEYS[1], string.rep('\\3', 99)"]
     {
         let _ = server.cli(&["EVAL", &format!("redis.call({poison})"), "1", "rk:i:id"]);
         assert!(is_unreadable(store.reserve(&Check::one(&charge), &once).await), "{poison}");

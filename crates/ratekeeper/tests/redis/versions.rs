@@ -18,14 +18,14 @@ fn edited(script: &str, from: &str, to: &str) -> String {
     script.replace(from, to)
 }
 
-/// A script of the future that knows formats 1 and 2 and writes 1 until it is told to write 2.
+/// A script of the future that knows formats 2 and 3 and writes 2 until it is told to write 3.
 fn next(writes: u8) -> String {
-    let script = edited(&script(), "READABLE = { [1] = true }", "READABLE = { [1] = true, [2] = true }");
-    if writes == 1 {
+    let script = edited(&script(), "READABLE = { [2] = true }", "READABLE = { [2] = true, [3] = true }");
+    if writes == 2 {
         return script;
     }
-    let script = edited(&script, "local FORMAT = 1 ", "local FORMAT = 2 ");
-    // What values on the short way begin with is the library's to say, and ours says 1.
+    let script = edited(&script, "local FORMAT = 2 ", "local FORMAT = 3 ");
+    // What values on the short way begin with is the library's to say, and ours says 2.
     edited(&script, "if groups == 0 then return general() end", "do return general() end")
 }
 
@@ -96,8 +96,17 @@ async fn count_as_one(server: &Server, versions: [&str; 2]) {
 async fn while_instances_are_replaced_nothing_is_lost_or_doubled() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
-        count_as_one(&server, [&script(), &next(1)]).await;
+        count_as_one(&server, [&script(), &next(2)]).await;
     }
+}
+
+/// The first script that wrote format 2, as it was then.
+const FIRST_OF_FORMAT_2: &str = include_str!("../../../../testdata/scripts/format_2.lua");
+
+#[tokio::test]
+async fn the_first_script_of_the_format_counts_with_this_one() {
+    let server = Server::start(Flavour::Redis7);
+    count_as_one(&server, [FIRST_OF_FORMAT_2, &script()]).await;
 }
 
 /// Of the second replacement: some are told to write the new format, some not yet. (Without
@@ -105,7 +114,7 @@ async fn while_instances_are_replaced_nothing_is_lost_or_doubled() {
 #[tokio::test]
 async fn while_a_new_format_spreads_nothing_is_lost_or_doubled() {
     let server = Server::start(Flavour::Redis7);
-    let (first, second) = (running(&server, &next(1)).await, running(&server, &next(2)).await);
+    let (first, second) = (running(&server, &next(2)).await, running(&server, &next(3)).await);
     let both = [&first, &second];
     for charges in checks() {
         let check = charges.check().unwrap();
@@ -121,7 +130,7 @@ async fn while_a_new_format_spreads_nothing_is_lost_or_doubled() {
 #[tokio::test]
 async fn what_only_the_new_version_can_read_the_old_one_leaves_alone() {
     let server = Server::start(Flavour::Redis7);
-    let (old, new) = (running(&server, &script()).await, running(&server, &next(2)).await);
+    let (old, new) = (running(&server, &script()).await, running(&server, &next(3)).await);
     for (index, text) in FIVES.into_iter().enumerate() {
         let name = format!("q{index}");
         let own = charge(&name, "s", quota(text));

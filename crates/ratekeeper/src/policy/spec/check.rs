@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 
-use ratekeeper_core::{CHARGES_MAX, LIMIT_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
+use ratekeeper_core::{CHARGES_MAX, LIMIT_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, WINDOWS_MAX};
 
 use super::reader::push_field;
-use super::{CostSpec, KEYS_MAX, KeySpec, Limits, Network, RuleSpec, Scope};
+use super::{CostSpec, KEYS_MAX, KeySpec, Limits, NamedQuota, Network, RuleSpec, Scope};
 use crate::control::ALL_RULES;
 use crate::policy::problem::{Problem, Problems, quoted};
 use crate::policy::template::{KeyHashing, Template};
@@ -48,7 +48,10 @@ impl RuleSpec {
         let mut note = |field: &str, checked: Checked| {
             problems.checked(checked, || self.place_of(field));
         };
-        note("quota", limits(&self.limits).and_then(|()| self.limits_somebody()));
+        note(
+            "quota",
+            limits(&self.limits).and_then(|()| self.limits_somebody()).and_then(|()| self.windows()),
+        );
         note("fallback", self.fallback.as_deref().map_or(Ok(()), fallback));
         note("enforce_percent", within(self.enforce_percent, 0, 100));
         if let CostSpec::Units(units) = self.cost {
@@ -81,6 +84,25 @@ impl RuleSpec {
         let is_nobody = self.all_limits().all(|limits| *limits == Limits::Unlimited);
         let expected = "a limit, here or in `plans` or `custom`: this limits nobody";
         unless(is_nobody, quoted("unlimited"), expected)
+    }
+
+    /// Refuses a quota of more windows than a key can be counted in at a time.
+    fn windows(&self) -> Checked {
+        let mut windows: BTreeMap<(&str, u8), BTreeSet<u64>> = BTreeMap::new();
+        for limits in self.all_limits() {
+            let Limits::Quotas(quotas) = limits else { continue };
+            for NamedQuota { name, quota } in quotas {
+                let counter = (name.as_ref(), quota.algorithm() as u8);
+                windows.entry(counter).or_default().insert(quota.window_number());
+            }
+        }
+        let most = windows.values().map(BTreeSet::len).max().unwrap_or_default();
+        let expected = format!("at most {WINDOWS_MAX}: a key is counted in each of them for itself");
+        unless(
+            most > WINDOWS_MAX,
+            format!("a quota of {most} windows, here, in `plans` and in `custom`"),
+            expected,
+        )
     }
 
     /// Notes templates that can give the same key.

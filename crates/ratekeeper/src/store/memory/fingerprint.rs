@@ -22,6 +22,8 @@ pub(super) struct Fingerprint {
 
 /// Polymur adds its tweak to sums below 2^63 without wrapping.
 const TWEAK_MASK: u64 = (1 << 60) - 1;
+/// Spreads windows over all bits of a tweak.
+const WINDOW_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// In place of the id of a name, none of which is so small but by a chance of 2^-58.
 const SHARED: u64 = 2;
 
@@ -37,10 +39,17 @@ impl Fingerprinter {
         Self { high: random_hash(), low: random_hash() }
     }
 
+    /// The counter of a key in a window. Those of all windows have one `high`, so they are neighbours.
     #[inline]
-    pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm) -> Fingerprint {
-        // Names' ids differ in all bits, so the algorithm can be added on top.
-        self.of(key.subject(), key.scope_id().wrapping_add(algorithm as u64) & TWEAK_MASK)
+    pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm, window: u64) -> Fingerprint {
+        // Names' ids differ in all bits, so the algorithm can be added on top. Odd factors keep
+        // windows apart.
+        let tweak = key.scope_id().wrapping_add(algorithm as u64);
+        let windowed = tweak.wrapping_add(window.wrapping_mul(WINDOW_FACTOR));
+        Fingerprint {
+            high: self.high.hash_with_tweak(key.subject(), tweak & TWEAK_MASK),
+            low: self.low.hash_with_tweak(key.subject(), windowed & TWEAK_MASK),
+        }
     }
 
     /// The counter of a [shared scope](ratekeeper_core::Charge::shared_scope), which is

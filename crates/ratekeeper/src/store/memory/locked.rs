@@ -1,7 +1,7 @@
 //! The shards of one check, locked together, and its charges on their way
 //! through them.
 
-use ratekeeper_core::{Case, Charge, Decision, Level, Quota, State, Timestamp};
+use ratekeeper_core::{Case, Charge, Decision, Level, Quota, State, Timestamp, too_many_windows};
 use smallvec::SmallVec;
 
 use super::INLINE;
@@ -132,6 +132,18 @@ impl<'a> Locked<'a> {
                 self.of(part.counter.fingerprint).insert(part.counter, state, pressure, now.as_micros());
             }
         }
+    }
+
+    /// Refuses a window too many of a key.
+    pub(super) fn has_windows_for(&mut self, counters: &[Counter], now: Timestamp) -> Result<(), StoreError> {
+        for Counter { fingerprint, .. } in counters {
+            let (shard, now) = (self.of(*fingerprint), now.as_micros());
+            let is_live = shard.find(*fingerprint).is_some_and(|index| shard.is_live(index, now));
+            if !is_live && !shard.has_window_for(*fingerprint, now) {
+                return Err(too_many_windows().into());
+            }
+        }
+        Ok(())
     }
 
     /// Makes sure there is a counter, unless the check's own do not fit together.

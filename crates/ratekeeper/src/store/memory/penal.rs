@@ -26,12 +26,13 @@ impl MemoryStore {
     ) -> Result<Room, StoreError> {
         let (charges, peek) = (check.charges(), check.is_peek());
         let counters: Vec<Counters<'c>> =
-            check.penalties().iter().map(|penalty| self.counters(penalty)).collect();
-        let mut own: Vec<Counter> = charges.iter().map(|charge| self.counter(charge)).collect();
+            check.penalties().iter().map(|penalty| self.counters_of(penalty)).collect();
+        let resolved = self.resolved(charges, now);
+        let mut own: Vec<Counter> = self.counters(charges, &resolved).to_vec();
         own.extend(counters.iter().flatten().map(|(counter, _)| counter));
         let charged = &own[..charges.len()];
         let mut shards = self.lock_all(&own);
-        let resolved = self.resolved(charges, now);
+        shards.has_windows_for(charged, now)?;
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(charged, &own, now);
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
@@ -42,7 +43,7 @@ impl MemoryStore {
         let mut cases: Vec<PenaltyCase<'_>> =
             pairs.map(|(penalty, counters)| shards.case(penalty, counters)).collect();
         judge_penal(&mut parts, &mut cases, now, peek || !has_room, decision);
-        decision.set_counters(charged.iter().map(|counter| counter.fingerprint.low));
+        decision.set_counters(charged.iter().map(|counter| counter.fingerprint.high));
         shards.write_back(&mut parts, decision, now, peek || !has_room);
         if !has_room && decision.is_allowed() {
             return Err(full());
@@ -59,13 +60,13 @@ impl MemoryStore {
         Ok(if has_room { shards.room() } else { Room::None })
     }
 
-    fn counters<'c>(&self, penalty: &Penalty<'c>) -> Counters<'c> {
+    fn counters_of<'c>(&self, penalty: &Penalty<'c>) -> Counters<'c> {
         let counters = penalty.counters();
-        let counter = |key, quota: &Quota| Counter {
-            fingerprint: self.fingerprinter.counter(key, quota.algorithm()),
-            rule: RuleNumber::of(key),
+        let counter = |(key, quota, window): (_, &'c Quota, _)| {
+            let fingerprint = self.fingerprinter.counter(key, quota.algorithm(), window);
+            (Counter { fingerprint, rule: RuleNumber::of(key) }, quota)
         };
-        counters.map(|(key, quota)| (counter(key, quota), quota)).collect()
+        counters.map(counter).collect()
     }
 }
 

@@ -9,7 +9,7 @@
 mod eviction;
 mod rules;
 
-use ratekeeper_core::{Algorithm, State};
+use ratekeeper_core::{Algorithm, State, WINDOWS_MAX};
 
 use self::eviction::Queues;
 pub(super) use self::eviction::Room;
@@ -73,7 +73,8 @@ impl Shard {
     /// of masking lets the table have any size, so it can grow in small steps.
     #[inline]
     fn home(&self, fingerprint: Fingerprint) -> usize {
-        ((u128::from(fingerprint.low) * self.slots.len() as u128) >> 64) as usize
+        // The first eight bits have chosen the shard.
+        ((u128::from(fingerprint.high << 8) * self.slots.len() as u128) >> 64) as usize
     }
 
     #[inline]
@@ -98,6 +99,36 @@ impl Shard {
             }
             index = self.after(index);
         }
+    }
+
+    /// The slots of a key in all its windows.
+    fn windows(&self, fingerprint: Fingerprint) -> impl Iterator<Item = usize> {
+        let home = if self.slots.is_empty() { None } else { Some(self.home(fingerprint)) };
+        let places = std::iter::successors(home, |index| Some(self.after(*index)));
+        let used = places.take_while(|index| !self.slots[*index].is_vacant());
+        used.filter(move |index| self.slots[*index].fingerprint.high == fingerprint.high)
+    }
+
+    /// Whether there is a place for a window of a key that is not in the table, or is dead.
+    #[cold]
+    pub(super) fn has_window_for(&self, fingerprint: Fingerprint, now: u64) -> bool {
+        let live = |index: &usize| self.slots[*index].expires_at() > now;
+        self.windows(fingerprint).filter(live).count() < WINDOWS_MAX
+    }
+
+    /// Whether a counter is in the table and says something.
+    pub(super) fn is_live(&self, index: usize, now: u64) -> bool {
+        self.slots[index].expires_at() > now
+    }
+
+    /// Removes a key in all its windows; says whether there was one.
+    pub(super) fn remove_all(&mut self, fingerprint: Fingerprint) -> bool {
+        let mut any = false;
+        while let Some(index) = { self.windows(fingerprint).next() } {
+            self.remove(index);
+            any = true;
+        }
+        any
     }
 
     /// The state of a counter. One that grows is taken out, to be put back.
@@ -245,7 +276,7 @@ mod tests {
     }
 
     fn bucket(full_at: u64) -> State {
-        State::TokenBucket(TokenBucket(Bucket { full_at, remainder: 0, denominator: 1 }))
+        State::TokenBucket(TokenBucket(Bucket { full_at, remainder: 0, denominator: 1, ahead: 0 }))
     }
 
     /// Random inserts and removals against a plain map, on homes that crowd.
@@ -256,7 +287,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         for step in 0..200_000u64 {
             let low = random.u64(0..40) << 58 | random.u64(0..20);
-            let fingerprint = Fingerprint { high: low, low };
+            let fingerprint = Fingerprint { high: low >> 8, low };
             match shard.find(fingerprint) {
                 Some(index) if random.bool() => {
                     shard.remove(index);

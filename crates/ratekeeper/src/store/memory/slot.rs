@@ -37,7 +37,7 @@ impl Pressure {
 pub(super) struct Rank(u64);
 
 // The bits of `Slot::rest`, from the lowest: a length in milliseconds, the rule, the pressure, the algorithm.
-const LENGTH_BITS: u32 = 35;
+const LENGTH_BITS: u32 = 39;
 const PRESSURE_BITS: u32 = 5;
 const RULE_SHIFT: u32 = LENGTH_BITS;
 const PRESSURE_SHIFT: u32 = RULE_SHIFT + RuleNumber::BITS;
@@ -57,7 +57,7 @@ pub(super) struct Slot {
     instant: u64,
     first: u32,
     second: u32,
-    /// A length in milliseconds (35 bits), the rule (21), the pressure (5) and the algorithm
+    /// A length in milliseconds (39 bits), the rule (17), the pressure (5) and the algorithm
     /// (3). An algorithm of 0 marks a vacant slot.
     rest: u64,
 }
@@ -93,7 +93,7 @@ impl Slot {
                 self.instant = bucket.full_at;
                 self.first = bucket.remainder;
                 self.second = bucket.denominator;
-                0
+                bucket.ahead
             }
             State::SlidingLog(_) | State::Concurrency(_) => {
                 self.instant = state.expires_at();
@@ -102,7 +102,7 @@ impl Slot {
             }
         };
         self.rest = (self.rest & RULE_MASK)
-            | (length / 1_000)
+            | (length / 1_000).min(LENGTH_MASK)
             | u64::from(pressure.0) << PRESSURE_SHIFT
             | u64::from(state.algorithm() as u8) << ALGORITHM_SHIFT;
     }
@@ -112,7 +112,8 @@ impl Slot {
     #[inline]
     pub(super) fn state(&self, algorithm: Algorithm) -> Option<State> {
         let Slot { instant, first, second, .. } = *self;
-        let bucket = || Bucket { full_at: instant, remainder: first, denominator: second };
+        let bucket =
+            || Bucket { full_at: instant, remainder: first, denominator: second, ahead: self.length() };
         Some(match algorithm {
             Algorithm::FixedWindow => {
                 State::FixedWindow(FixedWindow { end: instant, length: self.length(), count: first })
@@ -181,8 +182,10 @@ mod tests {
     fn a_slot_is_40_bytes_and_gives_back_what_went_in() {
         assert_eq!(size_of::<Slot>(), 40);
         let fingerprint = Fingerprint { high: 1, low: 2 };
-        let bucket = Bucket { full_at: 1 << 52, remainder: 999_999_999, denominator: 1_000_000_000 };
-        let (year, quota) = (WINDOW_MILLIS_MAX * 1_000, "100/s".parse().unwrap());
+        let year = WINDOW_MILLIS_MAX * 1_000;
+        let bucket =
+            Bucket { full_at: 1 << 52, remainder: 999_999_999, denominator: 1_000_000_000, ahead: 2 * year };
+        let quota = "100/s".parse().unwrap();
         let states = [
             State::FixedWindow(FixedWindow { end: 1 << 52, length: year, count: u32::MAX }),
             State::SlidingWindow(SlidingWindow {

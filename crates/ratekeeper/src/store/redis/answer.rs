@@ -10,6 +10,7 @@ use ratekeeper_core::algorithm::{
 };
 use ratekeeper_core::{
     Algorithm, Case, Charge, Check, Decision, Level, Quota, Settled, State, Timestamp, judge, judge_one,
+    too_many_windows,
 };
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use super::encode::{Asked, tag_of};
 use super::penal;
 use super::record::Record;
-use super::script::{FIXED_BYTES, TTL_BYTES};
+use super::script::{B_BYTES, FIXED_BYTES, TTL_BYTES};
 use crate::store::{StoreError, StoreErrorKind};
 
 const ALLOWED: u8 = 1;
@@ -25,6 +26,7 @@ const DENIED: u8 = 2;
 const REPEATED: u8 = 3;
 const OTHER_CHECK: u8 = 4;
 const UNREADABLE: u8 = 5;
+const TOO_MANY_WINDOWS: u8 = 6;
 const NOT_WRITTEN: u8 = 7;
 const ADJUSTED: u8 = 10;
 /// Bytes of how many units of a charge were given back.
@@ -128,7 +130,7 @@ fn skip(reader: &mut Reader<'_>, asked: Asked) -> Result<(), StoreError> {
             reader.take(length.into()).map(|_| ())
         }
         ADJUSTED => reader.take(UNITS_BYTES * asked.charges).map(|_| ()),
-        OTHER_CHECK | 11..=15 => Ok(()),
+        OTHER_CHECK | TOO_MANY_WINDOWS | 11..=15 => Ok(()),
         _ => Err(garbled()),
     }
 }
@@ -243,6 +245,7 @@ impl<'a> Answer<'a> {
         let mut reader = Reader(self.bytes);
         match reader.u8() {
             Ok(UNREADABLE) => StoreError::unreadable(),
+            Ok(TOO_MANY_WINDOWS) => too_many_windows().into(),
             Ok(NOT_WRITTEN) => match reader.u8().and_then(|length| reader.take(length.into())) {
                 Ok(reason) => StoreError::from_server(&String::from_utf8_lossy(reason)),
                 Err(error) => error,
@@ -342,22 +345,23 @@ fn found<'a>(
         kind = reader.u8()?;
     }
     let algorithm = charge.quota().algorithm();
+    let quota = terms.as_ref().map_or(charge.quota(), |(quota, _)| quota);
+    let window = charge.window_number(quota);
     let state = match kind {
         0 => State::vacant(algorithm),
-        1 => packed(value, tag, algorithm)?,
+        1 => packed(value, tag, window, algorithm)?,
         2 => {
             let length = reader.u16()?;
             *value = reader.take(length.into())?;
-            packed(value, tag, algorithm)?
+            packed(value, tag, window, algorithm)?
         }
         3 => listed(reader, algorithm)?,
         4 => {
             let (count, left) = (reader.whole()?, reader.whole()?);
-            let window = terms.as_ref().map_or(charge.quota(), |(quota, _)| quota).window_micros();
             let left = left * 1_000;
             State::FixedWindow(FixedWindow {
                 end: now.as_micros() + left,
-                length: window.max(left),
+                length: quota.window_micros().max(left),
                 count: u32::try_from(count).unwrap_or(u32::MAX),
             })
         }
@@ -367,23 +371,25 @@ fn found<'a>(
 }
 
 /// The state of a charge in a packed value.
-pub(super) fn packed(value: &[u8], tag: u32, algorithm: Algorithm) -> Result<State, StoreError> {
+pub(super) fn packed(value: &[u8], tag: u32, window: u64, algorithm: Algorithm) -> Result<State, StoreError> {
     let mut reader = Reader(value);
     let [_, count, _, _] = reader.array()?;
     let mut fixed = Reader(reader.take(FIXED_BYTES * usize::from(count))?);
+    let mut numbers = Reader(reader.take(B_BYTES * usize::from(count))?);
     reader.take(TTL_BYTES)?;
     let mut moving = reader;
     for _ in 0..count {
-        let (known, e, b) = (fixed.u32()?, fixed.u32()?, fixed.whole()?);
-        let (a, c) = (moving.whole()?, moving.u32()?);
-        if known != tag {
+        let (known, of, limit, _) = (fixed.u32()?, fixed.whole()?, fixed.u32()?, fixed.u32()?);
+        let (a, b, c) = (moving.whole()?, numbers.whole()?, moving.u32()?);
+        if known != tag || of != window {
             continue;
         }
-        let bucket = Bucket { full_at: a, remainder: c, denominator: e };
+        let bucket = Bucket { full_at: a, remainder: c, denominator: limit, ahead: b };
         return Ok(match algorithm {
             Algorithm::FixedWindow => State::FixedWindow(FixedWindow { end: a, length: b, count: c }),
             Algorithm::SlidingWindow => {
-                State::SlidingWindow(SlidingWindow { start: a, window: b, previous: c, current: e })
+                let current = u32::try_from(b).map_err(|_| garbled())?;
+                State::SlidingWindow(SlidingWindow { start: a, window, previous: c, current })
             }
             Algorithm::TokenBucket => State::TokenBucket(TokenBucket(bucket)),
             Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket(bucket)),

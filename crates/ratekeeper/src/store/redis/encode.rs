@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 
 use super::layout::{CLASSES, Class, Layout};
 use super::penal;
-use super::script::{CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, PLAN_BYTES, TERMS_BYTES};
+use super::script::{
+    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, PLAN_BYTES, TERMS_BYTES,
+};
 
 /// An item of a batch.
 #[derive(Debug, Default)]
@@ -74,6 +76,7 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a [u8],
     pub(super) tag: u32,
     pub(super) quota: Quota,
+    pub(super) any_window: bool,
 }
 
 const SHADOW: u8 = 1;
@@ -82,12 +85,13 @@ const LIFTED: u8 = 4;
 const BLOCKED: u8 = 8;
 const BY_THE_CLOCK: u8 = 16;
 const CLOSED_BUCKET: u8 = 32;
+const ANY_WINDOW: u8 = 64;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
 /// The kind of items that have penalties.
 const PENAL: u8 = 5;
 /// Bytes of a group of one charge; those of several share a head.
-const GROUP_BYTES_MAX: usize = GROUP_BYTES + HEAD_BYTES + FIXED_BYTES + TERMS_BYTES;
+const GROUP_BYTES_MAX: usize = GROUP_BYTES + HEAD_BYTES + FIXED_BYTES + B_BYTES + TERMS_BYTES;
 
 /// The algorithm and the quota within its rule, in one word.
 pub(super) fn tag_of(key: Key<'_>, algorithm: Algorithm) -> u32 {
@@ -165,7 +169,7 @@ impl Item {
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
             item.refer(key);
             item.noted(note);
-            let flags = if target.quota.is_clocked() { BY_THE_CLOCK } else { 0 };
+            let flags = flags_of(&target.quota, target.any_window);
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
             terms(&mut item.body, head, target.tag, units, &target.quota);
         }
@@ -275,7 +279,7 @@ impl Item {
         self.charges(layout, check.charges());
         for penalty in penalties {
             // All counters of a rule and subject are in one value.
-            for (gate, quota) in penalty.counters().take(1) {
+            for (gate, quota, _) in penalty.counters().take(1) {
                 let key = self.key(Class::Text, |names| {
                     layout.own_counter(gate, quota.algorithm(), names);
                 });
@@ -293,9 +297,16 @@ impl Item {
         for charge in charges {
             let quota = charge.quota();
             let tag = tag_of(charge.key(), quota.algorithm());
-            let (e, b) = if is_fixed { (0, quota.window_micros()) } else { (quota.limit(), 0) };
             self.plan.extend_from_slice(&tag.to_le_bytes());
-            self.plan.extend_from_slice(&e.to_le_bytes());
+            self.plan.extend_from_slice(&(quota.window_micros() as f64).to_le_bytes());
+            self.plan.extend_from_slice(&quota.limit().to_le_bytes());
+            self.plan.extend_from_slice(&quota.capacity().to_le_bytes());
+        }
+        for charge in charges {
+            let quota = charge.quota();
+            let (full, part) = if is_fixed { (quota.window_micros(), 0) } else { quota.debt_full() };
+            // In whole milliseconds, as precise as stores keep it; windows are that anyway.
+            let b = (full + u64::from(part > 0)).div_ceil(1_000) * 1_000;
             self.plan.extend_from_slice(&(b as f64).to_le_bytes());
         }
         for charge in charges {
@@ -315,7 +326,7 @@ impl Item {
 
     fn charge(&mut self, layout: &Layout, charge: &Charge<'_>, key: u16, (place, size): (u8, u8)) {
         let quota = charge.quota();
-        let mut flags = 0;
+        let mut flags = flags_of(quota, charge.is_in_any_window());
         if charge.enforced() == Enforcement::Shadow {
             flags |= SHADOW;
         }
@@ -324,9 +335,6 @@ impl Item {
             Emergency::Lift => LIFTED,
             Emergency::Block => BLOCKED,
         };
-        if quota.is_clocked() {
-            flags |= BY_THE_CLOCK;
-        }
         if is_bucket(quota) && quota.is_closed() {
             flags |= CLOSED_BUCKET;
         }
@@ -405,6 +413,7 @@ fn is_plain(charge: &Charge<'_>) -> bool {
     is_known
         && !quota.is_closed()
         && !quota.is_clocked()
+        && !charge.is_in_any_window()
         && charge.units() > 0
         && charge.enforced() == Enforcement::Enforce
         && charge.switched() == Emergency::Off
@@ -412,6 +421,12 @@ fn is_plain(charge: &Charge<'_>) -> bool {
 
 /// Stands for windows on multiples of their length where the unit of a calendar would stand.
 pub(super) const ALIGNED: u8 = 6;
+
+/// The flags that say in which window a charge counts.
+fn flags_of(quota: &Quota, any_window: bool) -> u8 {
+    let by_the_clock = if quota.is_clocked() { BY_THE_CLOCK } else { 0 };
+    if any_window { by_the_clock | ANY_WINDOW } else { by_the_clock }
+}
 
 /// A charge in the words of the script.
 fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) {

@@ -194,6 +194,9 @@ impl Lane {
 
     /// Counts a check that could not be decided.
     pub(super) fn count(&self, error: &StoreError) {
+        if error.kind() == StoreErrorKind::Input {
+            return; // the caller's fault
+        }
         self.failures.fetch_add(1, Ordering::Relaxed);
         match error.kind() {
             StoreErrorKind::Timeout => drop(self.timeouts.fetch_add(1, Ordering::Relaxed)),

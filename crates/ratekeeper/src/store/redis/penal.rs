@@ -30,7 +30,7 @@ pub(super) fn terms(into: &mut Vec<u8>, penalty: &Penalty<'_>) {
     }
     let charges = &penalty.charges;
     into.extend_from_slice(&[flags, charges.start as u8, charges.len() as u8, penalty.sentences.len() as u8]);
-    let mut tags = penalty.counters().map(|(key, quota)| tag_of(key, quota.algorithm()));
+    let mut tags = penalty.counters().map(|(key, quota, _)| tag_of(key, quota.algorithm()));
     for _ in 0..3 {
         into.extend_from_slice(&tags.next().unwrap_or_default().to_le_bytes());
     }
@@ -95,10 +95,10 @@ pub(super) fn decide(answer: Answer<'_>, check: &Check<'_>) -> Result<Decision, 
 /// A penalty on the states that the script found.
 fn case<'c>(begun: &mut Begun<'_>, penalty: &'c Penalty<'c>) -> Result<PenaltyCase<'c>, StoreError> {
     let value = begun.value()?;
-    let states = penalty.counters().map(|(key, quota)| {
+    let states = penalty.counters().map(|(key, quota, window)| {
         let algorithm = quota.algorithm();
         match value {
-            Some(value) => packed(value, tag_of(key, algorithm), algorithm),
+            Some(value) => packed(value, tag_of(key, algorithm), window, algorithm),
             None => Ok(State::vacant(algorithm)),
         }
     });

@@ -36,6 +36,7 @@ struct Kept<'a> {
     emergency: Emergency,
     level: Level,
     flat: bool,
+    any_window: bool,
 }
 
 /// What to keep of the charges of a check.
@@ -46,7 +47,9 @@ pub(super) fn keep(layout: &Layout, check: &Check<'_>) -> Vec<u8> {
         let class = layout.counter(charge, &mut name);
         let quota = charge.quota();
         let (unit, offset) = clock_of(quota);
-        let flags = u8::from(charge.enforced() == Enforcement::Shadow) | u8::from(charge.is_flat()) << 1;
+        let flags = u8::from(charge.enforced() == Enforcement::Shadow)
+            | u8::from(charge.is_flat()) << 1
+            | u8::from(charge.is_in_any_window()) << 2;
         kept.extend_from_slice(&[class as u8, flags, charge.switched() as u8, charge.quota_level() as u8]);
         kept.extend_from_slice(&[quota.algorithm() as u8, unit]);
         kept.extend_from_slice(&offset.to_le_bytes());
@@ -108,7 +111,8 @@ impl<'a> Record<'a> {
                 None => Units::Refund(kept.cost),
             };
             let quota = *verdict.quota();
-            let target = Target { class: kept.class, name: kept.name, tag: kept.tag, quota };
+            let any_window = kept.any_window;
+            let target = Target { class: kept.class, name: kept.name, tag: kept.tag, quota, any_window };
             changes.push(Change { target, units, receipt, note: None });
         }
         Ok(changes)
@@ -123,7 +127,8 @@ impl<'a> Record<'a> {
         }
         let charges = own.zip(&self.charges).map(|((key, quota, index), kept)| {
             let charge = Charge::new(key, quota).at_index(index).cost(kept.cost.into())?;
-            Ok(charge.enforcement(kept.enforcement).emergency(kept.emergency).level(kept.level))
+            let charge = charge.enforcement(kept.enforcement).emergency(kept.emergency).level(kept.level);
+            Ok(if kept.any_window { charge.any_window() } else { charge })
         });
         charges.collect()
     }
@@ -156,6 +161,7 @@ impl<'a> Kept<'a> {
                 _ => Level::Custom,
             },
             flat: flags & 2 == 2,
+            any_window: flags & 4 == 4,
         })
     }
 }

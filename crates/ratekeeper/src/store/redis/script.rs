@@ -44,7 +44,7 @@ pub const SCRIPT: &str = concat!(
 // The layouts of `script/layout.lua` and `script/batch.lua`, whose tests are below.
 
 /// The format of values that the script writes.
-pub(super) const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 2;
 /// Bytes of a plan before its groups.
 pub(super) const PLAN_BYTES: usize = 4;
 /// Bytes of a group before its values' beginning.
@@ -56,9 +56,12 @@ pub(super) const CHARGE_BYTES: usize = 55;
 /// Bytes of a value before its counters.
 pub(super) const HEAD_BYTES: usize = 4;
 /// Bytes of the part of a counter that seldom changes.
-pub(super) const FIXED_BYTES: usize = 16;
+pub(super) const FIXED_BYTES: usize = 20;
 /// Bytes of the time to live, between the parts that seldom change and those that do.
 pub(super) const TTL_BYTES: usize = 8;
+/// Bytes of the number between those: how far ahead a bucket may be, the length of a fixed window,
+/// the present count of a sliding one.
+pub(super) const B_BYTES: usize = 8;
 /// Bytes of the part of a counter that changes with every charge.
 #[cfg(test)]
 const MOVING_BYTES: usize = 12;
@@ -69,7 +72,7 @@ pub(super) const TEST_TTL_MILLIS: u64 = 60_000;
 mod tests {
     use std::collections::HashMap;
 
-    use ratekeeper_core::{Algorithm, ENTRIES_MAX, LIMIT_MAX, WINDOW_MILLIS_MAX};
+    use ratekeeper_core::{Algorithm, ENTRIES_MAX, LIMIT_MAX, WINDOW_MILLIS_MAX, WINDOWS_MAX};
 
     use super::*;
 
@@ -87,7 +90,11 @@ mod tests {
         let parts = [
             include_str!("script/layout.lua"),
             include_str!("script/batch.lua"),
+            include_str!("script/charges.lua"),
             include_str!("script/list.lua"),
+            include_str!("script/record.lua"),
+            include_str!("script/penalties.lua"),
+            include_str!("script/ids.lua"),
             include_str!("script/short.lua"),
         ];
         parts.into_iter().flat_map(defined).collect()
@@ -114,7 +121,7 @@ mod tests {
     fn the_script_and_the_library_have_the_same_layouts() {
         let layout = layout();
         let number = |name: &str| layout[name].parse::<u64>().unwrap();
-        let expected: [(&str, u64); 15] = [
+        let expected: [(&str, u64); 17] = [
             ("FORMAT", FORMAT.into()),
             ("PLAN_BYTES", PLAN_BYTES as u64),
             ("GROUP_BYTES", GROUP_BYTES as u64),
@@ -123,7 +130,9 @@ mod tests {
             ("HEAD_BYTES", HEAD_BYTES as u64),
             ("FIXED_BYTES", FIXED_BYTES as u64),
             ("TTL_BYTES", TTL_BYTES as u64),
+            ("B_BYTES", B_BYTES as u64),
             ("MOVING_BYTES", MOVING_BYTES as u64),
+            ("WINDOWS_MAX", WINDOWS_MAX as u64),
             ("TEST_TTL", TEST_TTL_MILLIS),
             ("LIMIT_MAX", LIMIT_MAX.into()),
             ("ENTRIES_MAX", ENTRIES_MAX.into()),
@@ -148,6 +157,7 @@ mod tests {
             ("HEAD", "HEAD_BYTES"),
             ("FIXED_PART", "FIXED_BYTES"),
             ("TTL", "TTL_BYTES"),
+            ("NUMBER_PART", "B_BYTES"),
             ("MOVING_PART", "MOVING_BYTES"),
             ("PENALTY", "PENALTY_BYTES"),
             ("ID", "ID_BYTES"),
@@ -163,7 +173,7 @@ mod tests {
     #[test]
     fn the_short_way_knows_the_layout() {
         let layout = layout();
-        let moving_at = |count| HEAD_BYTES + FIXED_BYTES * count + TTL_BYTES;
+        let moving_at = |count| HEAD_BYTES + (FIXED_BYTES + B_BYTES) * count + TTL_BYTES;
         assert_eq!(layout["ONE_AT"], format!("'{}'", moving_at(1)));
         assert_eq!(layout["FOUR_AT"], format!("'{}'", moving_at(4)));
         let value = moving_at(1) + MOVING_BYTES;

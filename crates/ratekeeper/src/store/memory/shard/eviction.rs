@@ -218,7 +218,8 @@ mod tests {
 
     /// Adds a counter of a rule that is full again at `end`, with `left` of 16 units.
     fn add(shard: &mut Shard, rule: RuleNumber, number: u64, left: u32, end: u64) {
-        let state = State::TokenBucket(TokenBucket(Bucket { full_at: end, remainder: 0, denominator: 1 }));
+        let state =
+            State::TokenBucket(TokenBucket(Bucket { full_at: end, remainder: 0, denominator: 1, ahead: 0 }));
         let counter = Counter { fingerprint: fingerprint(number), rule };
         shard.insert(counter, state, Pressure::left(left, &"16/h".parse().unwrap()), 0);
     }

@@ -9,7 +9,7 @@ pub(in super::super) struct RuleNumber(u32);
 
 impl RuleNumber {
     /// How wide a number is.
-    pub(in super::super) const BITS: u32 = 21;
+    pub(in super::super) const BITS: u32 = 17;
 
     #[inline]
     pub(in super::super) fn of(key: Key<'_>) -> Self {

@@ -1,4 +1,5 @@
 -- Refunds, settlements and resets.
+local DEBT_WINDOWS_MAX = 10 -- that a bucket remembers beyond a full refill
 
 -- What was given back under a receipt that left the process: format, units.
 local NOTE, NOTE_BYTES = '<BI4', 5
@@ -37,7 +38,7 @@ local function refund_packed(ch, at)
     else
       debt, rest = 0, 0
     end
-    ch.a, ch.b, ch.c, ch.e = at + debt, 0, rest, ch.limit
+    ch.a, ch.c, ch.e = at + debt, rest, ch.limit
   end
   save(ch)
   return is_there
@@ -56,11 +57,16 @@ local function top_up_packed(ch, at)
   else
     local debt, rest = debt_of(ch, at)
     local owed, part = bucket_sum(debt, rest, ch.cm, ch.cr, ch.limit)
-    local most, over = ch.rm, ch.rr
-    if ch.alg == LEAKY then most = most + ch.window end
-    if less(most, over, debt, rest) then most, over = debt, rest end
-    if less(most, over, owed, part) then owed, part = most, over end
-    ch.a, ch.b, ch.c, ch.e = at + owed, 0, part, ch.limit
+    local full, over = ch.rm, ch.rr
+    if ch.alg == LEAKY then full = full + ch.window end
+    if less(full, over, owed, part) then
+      local kept = full + DEBT_WINDOWS_MAX * ch.window
+      if kept > WINDOW_MAX then kept = full < WINDOW_MAX and WINDOW_MAX or full end
+      if less(kept, over, owed, part) then owed, part = kept, over end
+      full, over = owed, part
+      if less(owed, part, debt, rest) then owed, part = debt, rest end
+    end
+    ch.a, ch.b, ch.c, ch.e = at + owed, bucket_ahead(ch.b, debt, rest, full, over), part, ch.limit
   end
   save(ch)
 end
@@ -181,7 +187,7 @@ local function adjust(n, pos, deny_writes)
 end
 
 local function reset(alg, pos, deny_writes)
-  local ch = { alg = alg }
+  local ch = { alg = alg, all_windows = true }
   ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
   local failure = load(ch)
   if failure then return failure, pos end

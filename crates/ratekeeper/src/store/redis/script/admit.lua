@@ -15,21 +15,11 @@ end
 local function heal(ch, at)
   if ch.alg == FIXED then
     ch.a = at + ch.b
-  elseif ch.alg == TOKEN then
-    ch.a, ch.c, ch.e = at + ch.rm, ch.rr, ch.limit
-  elseif ch.alg == LEAKY then
-    ch.a, ch.c, ch.e = at + ch.rm + ch.window, ch.rr, ch.limit
+  elseif ch.alg == SLIDING then
+    ch.a = at
   else
-    if ch.a > at then ch.a = at end
-    if ch.b ~= ch.window then
-      local elapsed, used = at - ch.a, 0
-      if elapsed < ch.b then
-        used = muldivmod(ch.c, ch.b - elapsed, ch.b) + ch.e
-      elseif elapsed < 2 * ch.b then
-        used = muldivmod(ch.e, 2 * ch.b - elapsed, ch.b)
-      end
-      ch.a, ch.b, ch.c, ch.e = at, ch.window, used > U32_MAX and U32_MAX or used, 0
-    end
+    local full = ch.alg == TOKEN and ch.rm or ch.rm + ch.window
+    ch.a, ch.b, ch.c, ch.e = at + full, bucket_ahead(0, 0, 0, full, ch.rr), ch.rr, ch.limit
   end
   ch.healed = true
 end

@@ -1,12 +1,10 @@
 -- Every kind of batch. What it needs is made inside this function, because what a function takes
 -- from around it costs time whether or not it is called.
-local FORMAT = 1                                -- of values, as they are written
+local FORMAT = 2                                -- of values, as they are written
 local CHARGE = '<BBBBI4I4I4ddI4dI4I4Bh'
-local HEAD, FIXED_PART, TTL = '<BBI2', '<I4I4d', '<d'
-local PENALTY, PENALTY_BYTES = '<BBBBI4I4I4I4dI4ddI4dI4', 64 -- then the sentences
-local ID, ID_BYTES = '<BBc8dddI4', 38           -- then the answer, then what to keep
+local HEAD, FIXED_PART, TTL = '<BBI2', '<I4dI4I4', '<d'
 local EXACT = 9007199254740992
-local U32_MAX, LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 4294967295, 1000000000, 10000, 31622400000000
+local LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 1000000000, 10000, 31622400000000
 local TTL_MAX = 126489600000                    -- milliseconds: four years, and no state lasts as long
 local RENEWED = 1000                            -- milliseconds a key may outlive its override
 local NUMBER = '^%s*[%d%.eE+-]+%s*$'
@@ -46,9 +44,13 @@ local function charges_in(plan)
   return plan
 end
 
--- Where the time to live and the first of the moving parts are in a value of so many counters.
-local function ttl_at(count) return HEAD_BYTES + FIXED_BYTES * count + 1 end
+-- Where the time to live and the first of the b and of the moving parts are in a value of so many counters.
+local function ttl_at(count) return HEAD_BYTES + (FIXED_BYTES + B_BYTES) * count + 1 end
 
-local function moving_at(count) return HEAD_BYTES + FIXED_BYTES * count + TTL_BYTES + 1 end
+local function b_at(count) return HEAD_BYTES + FIXED_BYTES * count + 1 end
 
-local function value_bytes(count) return HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + MOVING_BYTES) * count end
+local function moving_at(count) return HEAD_BYTES + (FIXED_BYTES + B_BYTES) * count + TTL_BYTES + 1 end
+
+local function value_bytes(count)
+  return HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + B_BYTES + MOVING_BYTES) * count
+end

@@ -1,9 +1,10 @@
 -- Charges as tables, with their keys and their overrides.
 
 local concat = table.concat
+local U32_MAX = 4294967295
 -- The formats that can be read; values of others are left alone. For a new one: first every
 -- instance learns to read it, then it is written.
-local READABLE = { [1] = true }
+local READABLE = { [2] = true }
 
 -- A charge to work with.
 local function charge_of(parts)
@@ -12,7 +13,7 @@ local function charge_of(parts)
     alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
     window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
     shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
-    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags >= 32,
+    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags % 64 >= 32, any_window = flags >= 64,
   }
   if flags % 32 >= 16 then
     ch.aligned = parts[14] == 6

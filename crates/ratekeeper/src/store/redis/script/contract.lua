@@ -40,7 +40,8 @@
 --           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
 --           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
 --           queue, B calendar unit (6: multiples of the window), h minutes east of UTC. Flags: 1 shadow,
---           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit is 0.
+--           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit
+--           is 0, 64 one counter for all windows.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller
@@ -53,7 +54,7 @@
 --               before) and B what came of it: 0 nothing, 1 its gate denies, 2 a strike, 3 the
 --               strike that shut the gate, 4 one that would have if it were not shut already
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
---             5 unreadable (I2 key)
+--             5 unreadable (I2 key)    6 a window too many of a quota and key
 --             7 not written (B length): the server's reason
 --             10 done (for each charge I4 the units given back)  11 settled before  12 lapsed  13 unknown
 --             14 there was a counter  15 there was none

@@ -1,4 +1,5 @@
 -- Checks, and the records of those that have an id.
+local ID, ID_BYTES = '<BBc8dddI4', 38           -- then the answer, then what to keep
 
 -- The record of an id: false if there is none, nil if it cannot be read.
 local function id_record(k)
@@ -38,6 +39,9 @@ local function check(op, plan, pos, deny_writes)
     failure = failure or load_penalty(penalties[i])
   end
   if failure then return failure, pos end
+  for i = 1, n do
+    if has_too_many_windows(charges[i]) then return '\6', pos end
+  end
   local answer, at = judge(charges, n, peek, deny_writes, penalties)
   if id and not peek and byte(answer) == 1 then
     local stage, open_until = 0, at

@@ -18,10 +18,10 @@ local function ordinary_terms(charge, pos)
       if not override(ch, terms[1] or limit, terms[2]) then return nil end
       o = o + 1
       out[o] = pack('<Bdd', level, ch.limit, terms[2])
-      return ch.limit, ch.window, ch.cm, ch.cr, ch.rm, ch.rr
+      return ch.limit, ch.window, ch.cm, ch.cr, ch.rm, ch.rr, ch.extra
     end
   end
-  return limit, window, cm, cr, rm, rr
+  return limit, window, cm, cr, rm, rr, charge[13]
 end
 
 -- Whether a counter of Application Kit has room; nothing if another way must see to it.
@@ -54,30 +54,33 @@ end
 local function ordinary_write(k, value, size, last)
   local how, ttl = IN_PLACE, value and unpack_from(TTL, value, ttl_at(size)) or 0
   if not value or not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
-  state[1], state[2], state[3], state[4 + 3 * size] = FORMAT, size, 0, ttl
-  local format = size == 1 and '<BBI2I4I4dddI4'
-      or '<BBI2' .. string.rep('I4I4d', size) .. 'd' .. string.rep('dI4', size)
+  state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, 0, ttl
+  local format = size == 1 and '<BBI2I4dI4I4dddI4'
+      or '<BBI2' .. string.rep('I4dI4I4', size) .. string.rep('d', size + 1) .. string.rep('dI4', size)
   pending = pending + 1
   pending_keys[pending], pending_marks[pending], pending_costs[pending] = k, how, nil
-  pending_values[pending] = pack(format, unpack(state, 1, 4 + 5 * size))
+  pending_values[pending] = pack(format, unpack(state, 1, 4 + 7 * size))
 end
 
 -- Whether a counter of a value has room, and until when it lasts; nothing if another way must see to it.
-local function ordinary_packed(charge, value, limit, window, cm, cr, rm, rr)
+local function ordinary_packed(charge, value, limit, burst, window, cm, cr, rm, rr)
   local alg, place, size, tag = charge[1], charge[3], charge[4], charge[5]
-  local a, b, c, e = 0, 0, 0, 0
+  local a, b, c, e, was_limit, was_burst = 0, 0, 0, 0, limit, burst
   if value then
-    local known
-    known, e, b = unpack_from(FIXED_PART, value, HEAD_BYTES + FIXED_BYTES * place + 1)
-    if known ~= tag then return nil end
+    local known, of
+    known, of, was_limit, was_burst = unpack_from(FIXED_PART, value, HEAD_BYTES + FIXED_BYTES * place + 1)
+    if known ~= tag or of ~= window then return nil end
+    b = unpack_from(NUMBER_PART, value, b_at(size) + B_BYTES * place)
     a, c = unpack_from(MOVING_PART, value, moving_at(size) + MOVING_BYTES * place)
+    if alg == SLIDING then b, e = window, b else e = was_limit end
     if not is_sound(alg, a, b, c, e) then return nil end
   end
   local verdict, na, nb, nc, ne = step(alg, a, b, c, e, now, charge[6], limit, window, cm, cr, rm, rr)
   if verdict == 2 then return nil end
-  if verdict == 1 then na, nb, nc, ne = a, b, c, e end
-  local fixed, moving = 4 + 3 * place, 5 + 3 * size + 2 * place
-  state[fixed], state[fixed + 1], state[fixed + 2] = tag, ne, nb
+  if verdict == 1 then na, nb, nc, ne, limit, burst = a, b, c, e, was_limit, was_burst end
+  local fixed, moving = 4 + 4 * place, 5 + 5 * size + 2 * place
+  state[fixed], state[fixed + 1], state[fixed + 2], state[fixed + 3] = tag, window, limit, burst
+  state[4 + 4 * size + place] = alg == SLIDING and ne or nb
   state[moving], state[moving + 1] = na, nc
   return verdict == 0, expiry(alg, na, nb, nc, ne)
 end
@@ -107,7 +110,7 @@ local function ordinary(plan, pos)
       k, pos = unpack_from('<I2', blob, pos)
       value, last = values[k], 0
     end
-    local limit, window, cm, cr, rm, rr = ordinary_terms(charge, pos)
+    local limit, window, cm, cr, rm, rr, burst = ordinary_terms(charge, pos)
     if not limit then return nil end
     if flags > 1 then pos = pos + 4 end
     local has_room, ends
@@ -120,7 +123,7 @@ local function ordinary(plan, pos)
       elseif not ordinary_value(value, size) then
         return nil
       end
-      has_room, ends = ordinary_packed(charge, value, limit, window, cm, cr, rm, rr)
+      has_room, ends = ordinary_packed(charge, value, limit, burst, window, cm, cr, rm, rr)
     end
     if has_room == nil then return nil end
     if not has_room and flags % 2 == 0 then denied = true end

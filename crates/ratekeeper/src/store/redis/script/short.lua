@@ -1,10 +1,11 @@
 -- The short way, for what most checks are: token buckets and fixed windows in packed values, all
 -- enforced, under no switch and no override. Anything out of the ordinary in a batch, and the whole
 -- of it is for the general way: nothing has been written by then. No functions here, and few tables.
-local FIRST = TTL_BYTES - MOVING_BYTES + 1
+local FIRST, FIRST_B = TTL_BYTES - MOVING_BYTES + 1, HEAD_BYTES - B_BYTES + 1
+local FIRST_WINDOW = HEAD_BYTES - FIXED_BYTES + 5 -- behind the tag
 -- As text, because a number costs more: how the value of one counter is told, and after how many
 -- bytes the moving parts of one and of four begin.
-local ONE_FOUND, ONE_AT, FOUR_AT = '\2\40\0', '28', '76'
+local ONE_FOUND, ONE_AT, FOUR_AT = '\2\52\0', '40', '124'
 local KEYS, blob = KEYS, ARGV[1]
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local now, items, plan_count, strings, kits, lists, overrides, pos = unpack_from(HEADER, blob)
@@ -29,7 +30,7 @@ for p = 1, plan_count do
   local plan
   if groups == 1 and size == 1 then
     at = at + GROUP_BYTES
-    local head = HEAD_BYTES + FIXED_BYTES
+    local head = HEAD_BYTES + FIXED_BYTES + B_BYTES
     plan = { 1, 1, kind, 2 + 4 * skip, sub(blob, at, at + head - 1), head, unpack_from(TERMS, blob, at + head) }
   else
     plan = { groups }
@@ -37,7 +38,7 @@ for p = 1, plan_count do
     for _ = 1, groups do
       size, kind, skip = byte(blob, at, at + GROUP_BYTES - 1)
       at = at + GROUP_BYTES
-      local head = HEAD_BYTES + FIXED_BYTES * size
+      local head = HEAD_BYTES + (FIXED_BYTES + B_BYTES) * size
       plan[j], plan[j + 1], plan[j + 2] = size, kind, 2 + 4 * skip
       plan[j + 3], plan[j + 4] = sub(blob, at, at + head - 1), head
       at, j = at + head, j + 5
@@ -75,7 +76,7 @@ for _ = 1, items do
   o = begin
   for g = 1, groups do
     if g > 1 then k = unpack_from('<I2', blob, pos) end
-    local size, head, value = plan[j], plan[j + 4], values[k]
+    local size, head, value, is_odd = plan[j], plan[j + 4], values[k], false
     pos, place = pos + plan[j + 2], j
     if value then
       moving = moved[k]
@@ -83,8 +84,12 @@ for _ = 1, items do
         value = sub(value, 1, head + TTL_BYTES) .. moving
         values[k], moved[k] = value, false
       end
-      if #value ~= head + TTL_BYTES + MOVING_BYTES * size or sub(value, 1, head) ~= plan[j + 3] then
-        return general()
+      if #value ~= head + TTL_BYTES + MOVING_BYTES * size then return general() end
+      if sub(value, 1, head) ~= plan[j + 3] then
+        -- The same counters may be further ahead than this quota takes them: they are in debt.
+        local fixed = head - B_BYTES * size
+        if sub(value, 1, fixed) ~= sub(plan[j + 3], 1, fixed) then return general() end
+        is_odd = true
       end
       out[o + 1], out[o + 2] = size == 1 and ONE_FOUND or pack('<BI2', 2, #value), value
       o = o + 2
@@ -99,6 +104,7 @@ for _ = 1, items do
     local at, rest, kind = 0, 0, plan[j + 1]
     j, last = j + 5, 0
     if kind == 2 then -- a fixed window: when it ends, and how much is in it
+      if is_odd then return general() end -- nothing was ever counted in it
       local window = plan[j + 1]
       if value then at, rest = unpack_from(MOVING_PART, value, head + TTL_BYTES + 1) end
       if not (at - window <= now) then return general() end -- the clock has stepped, or it is no number
@@ -113,10 +119,16 @@ for _ = 1, items do
         if value then
           at, rest = unpack_from(MOVING_PART, value, head + MOVING_BYTES * i + FIRST)
           at = at - now
-          if at < 0 then
+          if at < 1 and (at < 0 or rest == 0) then
             at, rest = 0, 0
-          elseif not (at <= room) or rest >= limit then
-            return general() -- too much, or the clock has stepped, or it is no number
+            -- Now that it owes nothing, how far ahead it may be is this quota's to say.
+            if is_odd then return general() end
+          elseif not (at <= room) then -- a debt, unless the clock has stepped, or it is no number
+            local window = unpack_from(NUMBER_PART, value, FIXED_BYTES * i + FIRST_WINDOW)
+            local ahead = unpack_from(NUMBER_PART, value, FIXED_BYTES * size + B_BYTES * i + FIRST_B)
+            if not (at <= window + ahead) or rest >= limit then return general() end
+          elseif rest >= limit then
+            return general()
           end
         end
         at, rest = at + plan[j + 1], rest + plan[j + 2]
@@ -161,7 +173,8 @@ for _ = 1, items do
         local left = last - now
         ttl = last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)
         lives = lives or {}
-        values[k], lives[k] = plan[place + 3] .. pack('<d', ttl) .. moving, ttl
+        local head = value and sub(value, 1, plan[place + 4]) or plan[place + 3]
+        values[k], lives[k] = head .. pack('<d', ttl) .. moving, ttl
         moving = false
       end
       moved[k] = moving

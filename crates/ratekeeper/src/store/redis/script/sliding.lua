@@ -1,4 +1,4 @@
--- Sliding windows. a: start, b: window, c: in the window before, e: in this one.
+-- Sliding windows. a: start, b: window, c: in the window before, e: in this one, which is kept as b.
 
 -- The state at an instant that is not before it: a new window begins where the last one ends.
 local function sliding_roll(a, c, e, window, at)

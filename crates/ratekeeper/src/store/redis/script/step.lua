@@ -3,13 +3,13 @@
 local function step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr, calendar)
   if alg == FIXED then return fixed_step(a, b, c, at, cost, limit, window, calendar) end
   if alg == SLIDING then return sliding_step(a, b, c, e, at, cost, limit, window) end
-  return bucket_step(alg, a, c, e, at, cost, limit, window, cm, cr, rm, rr)
+  return bucket_step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr)
 end
 
 -- Whether some history could have made the numbers of a stored state.
 local function is_sound(alg, a, b, c, e)
   if not is_instant(a) then return false end
-  if alg == TOKEN or alg == LEAKY then return c == 0 or c < e end
+  if alg == TOKEN or alg == LEAKY then return is_instant(b) and (c == 0 or c < e) end
   return is_length(b)
 end
 
