@@ -104,6 +104,8 @@ pub struct ChargePlan {
     pub(super) flat: bool,
     pub(super) emergency: u8,
     pub(super) overridable: bool,
+    /// Which other quota stands in the place of its own, as when plans change.
+    pub(super) other: Option<usize>,
 }
 
 fn charge_plan() -> impl Strategy<Value = ChargePlan> {
@@ -111,8 +113,9 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
     let emergency = prop_oneof![20 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
     let flags = (proptest::bool::weighted(0.2), proptest::bool::weighted(0.2), proptest::bool::weighted(0.5));
     let quota = prop_oneof![40 => 0..CLOSED_FROM, 1 => CLOSED_FROM..QUOTAS.len()];
-    (quota, 0..SUBJECTS.len(), cost, flags, emergency).prop_map(
-        |(quota, subject, cost, (shadow, flat, overridable), emergency)| ChargePlan {
+    let other = proptest::option::weighted(0.2, 0..2usize);
+    (quota, 0..SUBJECTS.len(), cost, flags, emergency, other).prop_map(
+        |(quota, subject, cost, (shadow, flat, overridable), emergency, other)| ChargePlan {
             quota,
             subject,
             cost,
@@ -120,6 +123,7 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
             flat,
             emergency,
             overridable,
+            other,
         },
     )
 }
@@ -133,8 +137,9 @@ fn tiers() -> impl Strategy<Value = Vec<ChargePlan>> {
 
 /// What most checks are: nothing unusual, alone or as tiers, on few keys.
 fn plain_plans() -> impl Strategy<Value = Vec<ChargePlan>> {
-    let kind = (0..4usize, 0..2usize, prop_oneof![4 => Just(1u64), 1 => 2..5u64]);
-    kind.prop_map(|(kind, subject, cost)| {
+    let other = proptest::option::weighted(0.2, 0..2usize);
+    let kind = (0..4usize, 0..2usize, prop_oneof![4 => Just(1u64), 1 => 2..5u64], other);
+    kind.prop_map(|(kind, subject, cost, other)| {
         let quotas = match kind {
             0 => TIERS[0].1,
             1 => &PLAIN[..1],
@@ -149,6 +154,7 @@ fn plain_plans() -> impl Strategy<Value = Vec<ChargePlan>> {
             flat: false,
             emergency: 0,
             overridable: false,
+            other,
         };
         quotas.iter().map(plain).collect()
     })

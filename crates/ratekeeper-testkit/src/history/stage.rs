@@ -1,5 +1,7 @@
 //! What checks of a history are made of.
 
+use std::time::Duration;
+
 use ratekeeper_core::{Charge, Charges, Emergency, Enforcement, Key, Name, OverrideScope, Penalty, Quota};
 
 use super::plan::{ChargePlan, CheckPlan, PENAL, PenaltyPlan, QUOTAS, SUBJECTS, TIERS};
@@ -10,6 +12,8 @@ const ENDPOINT: &str = "/search";
 /// What a history needs that outlives its checks.
 pub(super) struct Stage {
     pub(super) quotas: Vec<(Name, Quota)>,
+    /// The quotas that each of them may give way to: another limit and burst, another window.
+    others: Vec<[Quota; 2]>,
     pub(super) penal: Vec<PenalRule>,
     pub(super) scope: OverrideScope<'static>,
 }
@@ -30,6 +34,13 @@ fn penalty<'a>(rule: &'a PenalRule, plan: &PenaltyPlan, charges: &[Charge<'_>]) 
     }
 }
 
+/// The same quota after a change of plan.
+fn others(quota: &Quota) -> [Quota; 2] {
+    let limit = u64::from(quota.limit());
+    let longer = quota.window() + Duration::from_secs(2);
+    [quota.overridden(2 * limit + 1, None), quota.overridden(limit, Some(longer))]
+}
+
 impl Stage {
     pub(super) fn new() -> Self {
         let quotas = QUOTAS.iter().enumerate().map(|(index, text)| {
@@ -42,7 +53,9 @@ impl Stage {
             (name.expect("a short name"), text.parse().expect("a quota of the table"))
         });
         let scope = OverrideScope::project(ENDPOINT, "1", "42").expect("a short scope");
-        Self { quotas: quotas.collect(), penal: PENAL.map(PenalRule::of).into(), scope }
+        let quotas: Vec<(Name, Quota)> = quotas.collect();
+        let others = quotas.iter().map(|(_, quota)| others(quota)).collect();
+        Self { quotas, others, penal: PENAL.map(PenalRule::of).into(), scope }
     }
 
     /// All counters there can be.
@@ -67,6 +80,7 @@ impl Stage {
         let mut charges = Charges::new();
         for plan in plans {
             let (name, quota) = &self.quotas[plan.quota];
+            let quota = plan.other.map_or(quota, |other| &self.others[plan.quota][other]);
             let key = Key::new(*name, SUBJECTS[plan.subject]).expect("a short subject");
             let mut charge = Charge::new(key, quota).cost(plan.cost).expect("a small cost");
             if plan.shadow {
