@@ -27,7 +27,9 @@
 --             2  once     I2 plan, the keys, B peek, I2 id key, I2 argument with what to
 --                         keep, d keep and d hold in microseconds (hold -1: none), c8 digest
 --             3  adjust   I2 charges, I2 id key (0: none), c8 digest, and for each charge
---                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the charge
+--                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the key where it
+--                         is noted what a receipt gave back (I2, 0: nowhere), I4 the cost in all and d
+--                         until when the receipt is good, the charge
 --             4  reset    I2 algorithm, I2 key, I4 tag
 --             5  penal    I2 plan with penalties, B what it is (0 check, 1 peek, 2 once), the keys, I2
 --                         for each penalty the key of its counters, and what a `once` has
@@ -37,8 +39,9 @@
 --           A charge is B algorithm, B flags, B place in its key's value, B records that
 --           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
 --           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
---           queue, B calendar unit, h minutes east of UTC. Flags: 1 shadow, 2 overridable,
---           4 lifted, 8 blocked, 16 on the calendar, 32 one counter for all windows.
+--           queue, B calendar unit (6: multiples of the window), h minutes east of UTC. Flags: 1 shadow,
+--           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit
+--           is 0, 64 one counter for all windows.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller
@@ -53,7 +56,7 @@
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
 --             5 unreadable (I2 key)    6 a window too many of a quota and key
 --             7 not written (B length): the server's reason
---             10 done  11 settled before  12 lapsed  13 unknown
+--             10 done (for each charge I4 the units given back)  11 settled before  12 lapsed  13 unknown
 --             14 there was a counter  15 there was none
 --
 -- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where
@@ -87,6 +90,7 @@ local CHARGE = '<BBBBI4I4I4ddI4dI4I4Bh'
 local HEAD, FIXED_PART, TTL = '<BBI2', '<I4dI4I4', '<d'
 local EXACT = 9007199254740992
 local LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 1000000000, 10000, 31622400000000
+local TTL_MAX = 126489600000                    -- milliseconds: four years, and no state lasts as long
 local RENEWED = 1000                            -- milliseconds a key may outlive its override
 local NUMBER = '^%s*[%d%.eE+-]+%s*$'
 local FIXED, SLIDING, LOG, TOKEN, LEAKY, LEASES, KIT = 1, 2, 3, 4, 5, 6, 7
@@ -147,6 +151,8 @@ end
 local function px(ttl)
   local left = ttl - now
   local millis = (left - left % 1000) / 1000 + 1
+  -- No server takes a time that is none, and after a first write none may be refused.
+  if not (millis <= TTL_MAX) then millis = TTL_MAX end
   local least = given and TEST_TTL or 1 -- also for what is over: no server takes less
   return millis < least and least or millis
 end
@@ -222,6 +228,11 @@ local function span(units, window, limit)
   return units * ((window - rest) / limit) + more, part
 end
 
+-- Whether a stored number can be an instant, or a length: a server's memory can hold any, also none at all (NaN).
+local function is_instant(number) return number >= 0 and number < EXACT and number % 1 == 0 end
+
+local function is_length(number) return number >= 0 and number <= WINDOW_MAX and number % 1 == 0 end
+
 local function whole(text)
   local number = string.find(text, '^%d+$') and #text <= 16 and tonumber(text)
   return number and number < EXACT and number or nil
@@ -248,9 +259,10 @@ end
 
 local function less(am, ar, bm, br) return am < bm or am == bm and ar < br end
 
--- How far ahead a bucket may be after a charge that takes it up to `full` and `part` at most.
+-- How far ahead a bucket may be after a charge that takes it up to `full` and `part` at most: whole milliseconds.
 local function bucket_ahead(b, debt, rest, full, part)
   if part > 0 then full = full + 1 end
+  full = full + (1000 - full % 1000) % 1000
   if debt == 0 and rest == 0 or b < full then return full end
   return b
 end
@@ -272,7 +284,7 @@ end
 -- The window that begins at an instant, or the calendar's around it: its end and its length.
 local function fixed_window_at(at, window, calendar)
   if not calendar then return at + window, window end
-  local from, to = calendar(at)
+  local from, to = calendar(at, window)
   return to, to - from
 end
 
@@ -310,6 +322,13 @@ local function step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr, ca
   return bucket_step(alg, a, b, c, e, at, cost, limit, window, cm, cr, rm, rr)
 end
 
+-- Whether some history could have made the numbers of a stored state.
+local function is_sound(alg, a, b, c, e)
+  if not is_instant(a) then return false end
+  if alg == TOKEN or alg == LEAKY then return is_instant(b) and (c == 0 or c < e) end
+  return is_length(b)
+end
+
 -- From when on a state says no more than none.
 local function expiry(alg, a, b, c, e)
   if alg == TOKEN or alg == LEAKY then return c > 0 and a + 1 or a end
@@ -326,18 +345,18 @@ local any_override = overrides > 0
 -- that closes a bucket, whose sums need a rate.
 local function override(ch, limit, window)
   if (ch.alg == LOG or ch.alg == LEASES) and limit > ENTRIES_MAX then limit = ENTRIES_MAX end
-  if window >= 0 then ch.calendar = nil else window = ch.window end
+  if window < 0 then window = ch.window elseif not ch.aligned then ch.calendar = nil end
   if limit == 0 then
     ch.limit, ch.window, ch.closed = 0, window, ch.alg == TOKEN or ch.alg == LEAKY
     return not ch.closed
   end
   if ch.alg == TOKEN then
-    local burst = muldivmod(ch.extra, limit, ch.limit)
+    local burst = ch.closed and limit or muldivmod(ch.extra, limit, ch.limit)
     ch.extra = burst < 1 and 1 or burst > LIMIT_MAX and LIMIT_MAX or burst
   elseif ch.alg ~= LEAKY then
     ch.extra = limit
   end
-  ch.limit, ch.window = limit, window
+  ch.limit, ch.window, ch.closed = limit, window, false
   if ch.alg == TOKEN or ch.alg == LEAKY then
     ch.rm, ch.rr = span(ch.extra, window, limit)
     if ch.rm > WINDOW_MAX or ch.rm == WINDOW_MAX and ch.rr > 0 then -- years to refill
@@ -484,7 +503,7 @@ end
 -- Notes the value that `state` makes, which lasts until `last`.
 local function ordinary_write(k, value, size, last)
   local how, ttl = IN_PLACE, value and unpack_from(TTL, value, ttl_at(size)) or 0
-  if last > ttl or not value then how, ttl = ANEW, ttl_until(last) end
+  if not value or not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
   state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, 0, ttl
   local format = size == 1 and '<BBI2I4dI4I4dddI4'
       or '<BBI2' .. string.rep('I4dI4I4', size) .. string.rep('d', size + 1) .. string.rep('dI4', size)
@@ -504,6 +523,7 @@ local function ordinary_packed(charge, value, limit, burst, window, cm, cr, rm, 
     b = unpack_from(NUMBER_PART, value, b_at(size) + B_BYTES * place)
     a, c = unpack_from(MOVING_PART, value, moving_at(size) + MOVING_BYTES * place)
     if alg == SLIDING then b, e = window, b else e = was_limit end
+    if not is_sound(alg, a, b, c, e) then return nil end
   end
   local verdict, na, nb, nc, ne = step(alg, a, b, c, e, now, charge[6], limit, window, cm, cr, rm, rr)
   if verdict == 2 then return nil end
@@ -603,6 +623,12 @@ local function month_around(at)
   return from, days_from_civil(year, month + 1) * DAY
 end
 
+-- The multiple of a window around an instant.
+local function aligned(at, window)
+  local from = at - fmod(at, window)
+  return from, from + window
+end
+
 -- The window of a calendar unit (1 minute, 2 hour, 3 day, 4 week, 5 month) around an instant.
 local function calendar_of(unit, minutes)
   local offset = minutes * 60000000
@@ -635,9 +661,12 @@ local function charge_of(parts)
     alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
     window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
     shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
-    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, any_window = flags >= 32,
+    lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags % 64 >= 32, any_window = flags >= 64,
   }
-  if flags % 32 >= 16 then ch.calendar = calendar_of(parts[14], parts[15]) end
+  if flags % 32 >= 16 then
+    ch.aligned = parts[14] == 6
+    ch.calendar = ch.aligned and aligned or calendar_of(parts[14], parts[15])
+  end
   return ch
 end
 
@@ -687,7 +716,9 @@ local function list_at(k, alg)
       if #ends[2] ~= ENTRY_BYTES or #newest ~= ENTRY_BYTES then return nil end
       list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
       list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
+      if not is_instant(list.at[1]) or not is_instant(list.at[n]) then return nil end
     end
+    if not is_length(list.window) or not is_instant(list.known) or not is_instant(list.used) then return nil end
   end
   found[k] = list
   return list
@@ -696,17 +727,28 @@ end
 local function fetch(list, i, to)
   for offset, entry in ipairs(call('LRANGE', KEYS[list.k], i, to)) do
     local at = i + offset - 1
-    if not list.at[at] then
-      list.at[at], list.units[at], list.number[at] = unpack_from(ENTRY, entry)
+    if not list.at[at] and #entry == ENTRY_BYTES then
+      local instant, units, number = unpack_from(ENTRY, entry)
+      if is_instant(instant) then list.at[at], list.units[at], list.number[at] = instant, units, number end
     end
   end
 end
 
+-- Reads all entries, to write them anew; false if one of them cannot be read. A list that is `broken` is
+-- left as it is.
 local function fetch_all(list)
   if list.stored > 0 and not list.rewrite then fetch(list, 1, list.stored) end
+  for i = list.head, list.tail do
+    if not list.at[i] then
+      list.broken = true
+      return false
+    end
+  end
   list.rewrite = true
+  return true
 end
 
+-- The instant of an entry; nothing if it cannot be read.
 local function instant_in(list, i)
   if not list.at[i] then fetch(list, i, i + 31 < list.stored and i + 31 or list.stored) end
   return list.at[i]
@@ -732,25 +774,27 @@ local function copy_of(list)
   return copy
 end
 
--- The first entry that counts, and the units of it and all that follow.
+-- The first entry that counts, and the units of it and all that follow. Nothing if the entries cannot be read, or
+-- are not what the header says.
 local function live(list, window, at)
-  local i, used = list.head, list.used
+  local i, used, ends = list.head, list.used, at
   if list.alg == LOG then
     if list_expiry(list) <= at then return list.tail + 1, 0 end
-    while i <= list.tail and instant_in(list, i) + window <= at do
-      used = used - list.units[i]
-      i = i + 1
-    end
-  else
-    while i <= list.tail and instant_in(list, i) <= at do
-      used = used - list.units[i]
-      i = i + 1
-    end
+    ends = at - window
   end
+  while i <= list.tail do
+    local instant = instant_in(list, i)
+    if not instant then return nil end
+    if instant > ends then break end
+    used = used - list.units[i]
+    i = i + 1
+  end
+  if used < 0 or i > list.tail and used > 0 then return nil end
   return i, used
 end
 
--- What the caller needs of a list: at most two entries that answer as all of them would.
+-- What the caller needs of a list: at most two entries that answer as all of them would. Nothing if the header counts
+-- more than the entries have.
 local function boiled_down(list, limit, cost, i, used)
   local head = pack('<BddI4', 3, list.window, list.known, list.next)
   local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
@@ -761,7 +805,8 @@ local function boiled_down(list, limit, cost, i, used)
   end
   local left = used
   while true do
-    local at = instant_in(list, i)
+    local at = i <= list.tail and instant_in(list, i)
+    if not at then return nil end
     left = left - list.units[i]
     if left + cost <= limit then
       if left == 0 then return head .. '\1' .. entry(at, used) end
@@ -769,6 +814,14 @@ local function boiled_down(list, limit, cost, i, used)
     end
     i = i + 1
   end
+end
+
+-- Takes an entry out of a list that was read whole.
+local function take_out(list, i)
+  for j = i, list.tail - 1 do
+    list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
+  end
+  list.tail = list.tail - 1
 end
 
 local function append(list, at, units, number)
@@ -780,8 +833,7 @@ end
 -- Brings a log into what the clock could have made.
 local function heal_log(list, at)
   local ahead = last_of(list) - at
-  if ahead <= list.window then return false end
-  fetch_all(list)
+  if ahead <= list.window or not fetch_all(list) then return false end
   for i = list.head, list.tail do
     list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
   end
@@ -801,25 +853,51 @@ local function push(list, at, units)
   list.used = list.used + units
 end
 
-local function refund_log(list, ch, at)
-  if ch.receipt + ch.window <= at then return end
-  fetch_all(list)
-  local left = ch.cost
-  while left > 0 and list.tail >= list.head and last_of(list) >= ch.receipt do
-    local i = list.tail
-    local units = left < list.units[i] and left or list.units[i]
-    left, list.units[i], list.used = left - units, list.units[i] - units, list.used - units
-    if list.units[i] == 0 then list.tail = i - 1 end
+-- The entry of an instant; nothing if there is none, or it cannot be read. Halves what is left to look at, so
+-- that a long log costs no more than a dozen reads.
+local function entry_at(list, instant)
+  local low, high = list.head, list.tail
+  while low <= high do
+    local middle = (low + high - (low + high) % 2) / 2
+    if not list.at[middle] then fetch(list, middle, middle) end
+    local at = list.at[middle]
+    if not at then return nil end
+    if at == instant then return middle end
+    if at < instant then low = middle + 1 else high = middle - 1 end
   end
-  list.changed = true
+end
+
+-- Takes from the entry that the receipt names and no other.
+local function refund_log(list, ch, at)
+  if ch.receipt + ch.window <= at then return false end
+  local i = entry_at(list, ch.receipt)
+  if not i then return false end
+  local units = ch.cost < list.units[i] and ch.cost or list.units[i]
+  local left = list.units[i] - units
+  if list.changed or list.rewrite then
+    if not fetch_all(list) then return false end
+    list.units[i], list.used, list.changed = left, list.used - units, true
+    if left == 0 then take_out(list, i) end
+    return true
+  end
+  -- As it is stored: one entry changes, and the header.
+  local key = KEYS[list.k]
+  if left > 0 then
+    write('LSET', key, i, pack(ENTRY, list.at[i], left, list.number[i]))
+  else
+    write('LREM', key, '1', pack(ENTRY, list.at[i], list.units[i], list.number[i]))
+  end
+  local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - units, list.next)
+  write('LSET', key, '0', head)
+  found[list.k] = nil
+  return true
 end
 -- Leases: an entry for each holder, the first to lapse first.
 
 -- Brings leases into what the quota and the clock could have made.
 local function heal_leases(list, window, at)
   local slack = window < list.window and 0 or window
-  if list.known <= at + window + slack then return false end
-  fetch_all(list)
+  if list.known <= at + window + slack or not fetch_all(list) then return false end
   list.known, list.window = at + window, window
   for i = list.head, list.tail do
     if list.at[i] > list.known then list.at[i] = list.known end
@@ -834,7 +912,7 @@ local function lease(list, window, at, units)
   if ends > list.known then list.known = ends end
   list.used, list.window = list.used + units, window
   if last_of(list) <= ends then return append(list, ends, units, number) end
-  fetch_all(list) -- a longer lease was in force before
+  fetch_all(list) -- a longer lease was in force before, and all of it can be read: see `admits`
   append(list, ends, units, number)
   local i = list.tail
   while i > list.head and list.at[i - 1] > ends do
@@ -846,35 +924,33 @@ end
 
 -- Nearly always the holder is there as it was let in; the server finds it fast.
 local function release(list, ch, at)
-  if ch.receipt <= at then return end
+  if ch.receipt <= at then return false end
   if not list.changed and not list.rewrite then
     if write('LREM', KEYS[list.k], '1', pack(ENTRY, ch.receipt, ch.cost, ch.detail)) == 1 then
       local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - ch.cost, list.next)
       write('LSET', KEYS[list.k], '0', head)
       found[list.k] = nil
-      return
+      return true
     end
   end
-  fetch_all(list)
+  if not fetch_all(list) then return false end
   for i = list.head, list.tail do
     if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
-      if list.at[i] <= at then return end
+      if list.at[i] <= at then return false end
       local units = ch.cost < list.units[i] and ch.cost or list.units[i]
       list.units[i], list.used, list.changed = list.units[i] - units, list.used - units, true
-      if list.units[i] == 0 then
-        for j = i, list.tail - 1 do
-          list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
-        end
-        list.tail = list.tail - 1
-      end
-      return
+      if list.units[i] == 0 then take_out(list, i) end
+      return true
     end
   end
+  return false
 end
 -- Lists that have changed.
 
 local function charge_list(list, ch, at)
-  list.head, list.used = live(list, ch.window, at)
+  local head, used = live(list, ch.window, at)
+  if not head then return end -- only of a settled charge: a check was judged on it before
+  list.head, list.used = head, used
   if list.alg == LOG then
     list.window = ch.window
     push(list, at, ch.cost)
@@ -887,7 +963,7 @@ end
 local function write_list(list)
   if not list.changed then return end
   local key, last = KEYS[list.k], list_expiry(list)
-  local renew = last > list.ttl
+  local renew = not (last <= list.ttl)
   if renew then list.ttl = ttl_until(last) end
   local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used, list.next)
   local from, anew = list.stored + 1, list.rewrite or list.head > list.stored
@@ -921,9 +997,10 @@ local function record(value, count, i)
   return tag, window, a, b, c, limit, limit, burst
 end
 
--- The window that is part of a counter's identity: one on the calendar is another one.
+-- The window that is part of a counter's identity: one on the calendar is another one, and so is an aligned one.
 local function window_of(ch)
   if ch.any_window then return 0 end
+  if ch.aligned then return ch.window + 2 end
   return ch.calendar and ch.window + 1 or ch.window
 end
 
@@ -942,7 +1019,7 @@ local function has_too_many_windows(ch)
   return windows >= WINDOWS_MAX
 end
 
--- Finds the record of a counter in a value that can be read.
+-- Finds the record of a counter in a value that can be read; says whether its numbers can be.
 local function seek(ch, value)
   ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
   local of = window_of(ch)
@@ -951,9 +1028,10 @@ local function seek(ch, value)
     local tag, window, a, b, c, e = record(value, count, i)
     if tag == ch.tag and (window == of or ch.all_windows) then
       ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
-      break
+      return is_sound(ch.alg, a, b, c, e)
     end
   end
+  return true
 end
 
 -- Finds the state of a charge; what to answer if it cannot be read. `ch.old` is what the
@@ -977,7 +1055,7 @@ local function load(ch)
     end
     ch.old = pack('<BI2', 2, #value) .. value
   end
-  seek(ch, value)
+  return not seek(ch, value) and unreadable(ch.k) or nil
 end
 
 -- Writes a record into its key's value, or takes it out (without `ch.a`).
@@ -1012,7 +1090,7 @@ local function save(ch)
     return mark(k, ANEW)
   end
   local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
-  if last > ttl then how, ttl = ANEW, ttl_until(last) end
+  if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
   if count ~= n then how = ANEW end
   local rest = value and sub(value, value_bytes(count) + 1) or ''
   values[k] = pack(HEAD, FORMAT, n, #rest) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. rest
@@ -1051,10 +1129,15 @@ local function admits(ch, at)
       ch.healed = heal_log(ch.list, at)
     else
       ch.healed = heal_leases(ch.list, ch.window, at)
+      if last_of(ch.list) > at + ch.window then fetch_all(ch.list) end -- `lease` will put one between them
     end
     local i, used = live(ch.list, ch.window, at)
     local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
-    ch.old = boiled_down(ch.list, ch.limit, cost, i, used)
+    ch.old = i and not ch.list.broken and boiled_down(ch.list, ch.limit, cost, i, used)
+    if not ch.old then
+      ch.broken = true
+      return false
+    end
     return used + cost <= ch.limit
   elseif ch.kit then
     local kit = ch.kit
@@ -1150,8 +1233,9 @@ end
 local function load_penalty(penalty)
   local failure, value = load(penalty.gate), values[penalty.gate.k]
   if failure then return failure end
-  seek(penalty.strikes, value)
-  if penalty.offences then seek(penalty.offences, value) end
+  local is_sound_value = seek(penalty.strikes, value)
+  if penalty.offences then is_sound_value = seek(penalty.offences, value) and is_sound_value end
+  return not is_sound_value and unreadable(penalty.gate.k) or nil
 end
 
 -- Counts a strike, and shuts the gate if it is one too many; what came of it.
@@ -1237,6 +1321,7 @@ local function judge(charges, n, peek, deny_writes, penalties)
     -- What is only looked at must not keep what healing does to it.
     if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
     ch.admitted = admits(ch, at)
+    if ch.broken then return unreadable(ch.k), at end
     if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end
     if ch.cost > 0 and not ch.shadow and not ch.admitted then denied = true end
   end
@@ -1314,27 +1399,37 @@ end
 -- Refunds, settlements and resets.
 local DEBT_WINDOWS_MAX = 10 -- that a bucket remembers beyond a full refill
 
+-- What was given back under a receipt that left the process: format, units.
+local NOTE, NOTE_BYTES = '<BI4', 5
+
 local function roll(ch, window, at)
   ch.a, ch.c, ch.e = sliding_roll(ch.a, ch.c, ch.e, window, at)
   ch.b = window
 end
 
+-- Each of the functions that refund says whether anything of the charge still counted.
 local function refund_packed(ch, at)
+  local is_there = false
   if ch.alg == FIXED then
-    if ch.receipt == ch.a and at < ch.a then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
+    is_there = ch.receipt == ch.a and at < ch.a and ch.c > 0
+    if is_there then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
   elseif ch.alg == SLIDING then
     roll(ch, ch.b, at)
     if ch.receipt == ch.a then
+      is_there = ch.e > 0
       ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
     elseif ch.receipt + ch.b == ch.a then
+      is_there = ch.c > 0
       ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
     end
   else
     -- Units drain in the order they came: what is left of a charge is owed until its receipt.
-    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, ch.detail
-    if still < 0 then still, part = 0, 0 end
+    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, fmod(ch.detail, ch.limit)
+    still = still + (ch.detail - part) / ch.limit
+    if ch.receipt < at then still, part = 0, 0 end
     if less(still, part, gm, gr) then gm, gr = still, part end
     local debt, rest = debt_of(ch, at)
+    is_there = gm + gr > 0 and debt + rest > 0
     if less(gm, gr, debt, rest) then
       debt, rest = debt - gm, rest - gr
       if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
@@ -1344,6 +1439,7 @@ local function refund_packed(ch, at)
     ch.a, ch.c, ch.e = at + debt, rest, ch.limit
   end
   save(ch)
+  return is_there
 end
 
 local function top_up_packed(ch, at)
@@ -1376,8 +1472,9 @@ end
 local function adjust_list(ch, at)
   local list = ch.list
   if ch.kind == 0 then
-    if list.stored + list.tail == 0 then return end
-    if ch.alg == LOG then refund_log(list, ch, at) else release(list, ch, at) end
+    if list.stored + list.tail == 0 then return false end
+    if ch.alg == LOG then return refund_log(list, ch, at) end
+    return release(list, ch, at)
   elseif ch.alg == LOG then
     if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
     if ch.window > list.window then list.window = ch.window end
@@ -1394,12 +1491,60 @@ local function adjust_kit(kit, ch)
   if ch.kind == 0 then
     -- Its time to live is known to a millisecond; another window ends much later.
     local ends = now + kit.left * 1000
-    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return end
+    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 or kit.count == 0 then return false end
     units = -(units < kit.count and units or kit.count)
   elseif not kit.exists and kit.add == 0 then
     kit.left = ch.window / 1000
   end
   kit.count, kit.add = kit.count + units, kit.add + units
+  return true
+end
+
+-- Cuts a refund to what its receipt has left; false if what is noted of it cannot be read.
+local function look_up_note(ch)
+  local value = values[ch.note]
+  ch.given = 0
+  if value then
+    if #value ~= NOTE_BYTES or not READABLE[byte(value)] then return false end
+    local _
+    _, ch.given = unpack_from(NOTE, value)
+  end
+  local left = ch.until_when > now and ch.whole - ch.given or 0
+  if ch.cost > left then
+    ch.cost = left > 0 and left or 0
+    if ch.alg == TOKEN or ch.alg == LEAKY then ch.cm, ch.cr = span(ch.cost, ch.window, ch.limit) end
+  end
+  return true
+end
+
+local function take_note(ch)
+  values[ch.note] = pack(NOTE, FORMAT, ch.given + ch.cost)
+  found[ch.note] = ch.until_when
+  mark(ch.note, ANEW)
+end
+
+-- Changes one charge; how many units of it were given back.
+local function adjust_one(ch)
+  load(ch) -- again: two charges may share a value
+  if ch.note > 0 then look_up_note(ch) end
+  -- No receipt is of a quota that lets nothing pass.
+  if ch.cost == 0 or ch.limit == 0 then return 0 end
+  local at = now
+  local seen, window = newest(ch)
+  if seen > at and seen - at <= window then at = seen end
+  local is_there = false
+  if ch.list then
+    is_there = adjust_list(ch, at)
+  elseif ch.kit then
+    is_there = adjust_kit(ch.kit, ch)
+  elseif ch.kind == 1 then
+    top_up_packed(ch, at)
+  elseif ch.index then
+    is_there = refund_packed(ch, at)
+  end
+  if ch.kind == 1 or not is_there then return 0 end
+  if ch.note > 0 then take_note(ch) end
+  return ch.cost
 end
 
 local function adjust(n, pos, deny_writes)
@@ -1407,10 +1552,11 @@ local function adjust(n, pos, deny_writes)
   id, digest, pos = unpack_from('<I2c8', blob, pos)
   local charges, failure = {}, nil
   for i = 1, n do
-    local kind, receipt, detail, k
-    kind, receipt, detail, k, pos = unpack_from('<BdI4I2', blob, pos)
+    local kind, receipt, detail, k, note, in_all, until_when
+    kind, receipt, detail, k, note, in_all, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
     local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
+    ch.note, ch.whole, ch.until_when = note, in_all, until_when
     charges[i], pos = ch, pos + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
@@ -1422,7 +1568,8 @@ local function adjust(n, pos, deny_writes)
   end
   if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   for i = 1, n do
-    failure = failure or load(charges[i])
+    local ch = charges[i]
+    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note) or nil
   end
   if failure then return failure, pos end
   if known then
@@ -1430,23 +1577,11 @@ local function adjust(n, pos, deny_writes)
     found[id] = known.forget_at
     mark(id, IN_PLACE)
   end
+  local answer = { '\10' }
   for i = 1, n do
-    local ch = charges[i]
-    load(ch) -- again: two charges may share a value
-    local at = now
-    local seen, window = newest(ch)
-    if seen > at and seen - at <= window then at = seen end
-    if ch.list then
-      adjust_list(ch, at)
-    elseif ch.kit then
-      adjust_kit(ch.kit, ch)
-    elseif ch.kind == 1 then
-      top_up_packed(ch, at)
-    elseif ch.index then
-      refund_packed(ch, at)
-    end
+    answer[i + 1] = pack('<I4', adjust_one(charges[i]))
   end
-  return '\10', pos
+  return concat(answer), pos
 end
 
 local function reset(alg, pos, deny_writes)
@@ -1683,7 +1818,7 @@ for _ = 1, items do
       if is_odd then return general() end -- nothing was ever counted in it
       local window = plan[j + 1]
       if value then at, rest = unpack_from(MOVING_PART, value, head + TTL_BYTES + 1) end
-      if at - window > now then return general() end -- the clock has stepped
+      if not (at - window <= now) then return general() end -- the clock has stepped, or it is no number
       if now >= at then at, rest = now + window, 0 end
       rest = rest + plan[j + 2]
       if rest > plan[j] then denied = true end
@@ -1699,10 +1834,12 @@ for _ = 1, items do
             at, rest = 0, 0
             -- Now that it owes nothing, how far ahead it may be is this quota's to say.
             if is_odd then return general() end
-          elseif at > room then -- a debt, unless the clock has stepped
+          elseif not (at <= room) then -- a debt, unless the clock has stepped, or it is no number
             local window = unpack_from(NUMBER_PART, value, FIXED_BYTES * i + FIRST_WINDOW)
             local ahead = unpack_from(NUMBER_PART, value, FIXED_BYTES * size + B_BYTES * i + FIRST_B)
-            if at > window + ahead then return general() end
+            if not (at <= window + ahead) or rest >= limit then return general() end
+          elseif rest >= limit then
+            return general()
           end
         end
         at, rest = at + plan[j + 1], rest + plan[j + 2]
@@ -1742,7 +1879,7 @@ for _ = 1, items do
         end
       end
       local ttl = value and unpack_from('<d', value, plan[place + 4] + 1) or 0
-      if last > ttl then
+      if not (last <= ttl) then
         -- It would not live as long as its state: anew, with slack so that this is seldom.
         local left = last - now
         ttl = last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)

@@ -198,6 +198,12 @@ impl Verdict {
         self.charged.then_some(Receipt { at: self.receipt_at, detail: self.receipt_detail })
     }
 
+    /// The number of its receipt, if the decision was made under an id or left the process; else 0.
+    #[must_use]
+    pub const fn nonce(&self) -> u64 {
+        self.nonce.0
+    }
+
     /// The instant, in microseconds, from which on the charge no longer counts.
     #[must_use]
     pub fn counted_until(&self) -> u64 {
@@ -377,7 +383,9 @@ impl Decision {
             let units = verdict.given_back.take(verdict.cost, units);
             let until = verdict.counted_until().min(oldest);
             let note = ReceiptNote { nonce: verdict.nonce.0, cost: verdict.cost, until };
-            let note = (note.nonce != 0).then_some(note);
+            // A holder has a number of its own, so nothing of it is given back twice.
+            let is_noted = note.nonce != 0 && verdict.quota.algorithm() != Algorithm::Concurrency;
+            let note = is_noted.then_some(note);
             (units > 0).then_some(GiveBack { charge, verdict, receipt, units, note })
         })
     }

@@ -97,6 +97,14 @@ impl<'a> Key<'a> {
         })
     }
 
+    /// Name and subject, in bytes that no other key has.
+    #[must_use]
+    pub fn in_words(&self) -> Vec<u8> {
+        let (space, name) = self.raw.map_or(("", self.scope.as_str()), |raw| (raw.space(), raw.text()));
+        // No name has a zero in it, and subjects come last.
+        [space.as_bytes(), b"\0", name.as_bytes(), b"\0", self.subject].concat()
+    }
+
     /// Whether the subject is among the first `percent` per cent of all subjects
     /// of its rule, in an order of chance that never changes: the same ones stay
     /// in as the share grows.

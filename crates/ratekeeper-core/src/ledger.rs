@@ -12,6 +12,7 @@ use crate::algorithm::{Receipt, State};
 use crate::check::{Charge, Check};
 use crate::decision::{Decision, Origin};
 use crate::error::{Field, InvalidInput};
+use crate::name::{DIGEST_START, digest_more};
 use crate::quota::Quota;
 use crate::time::Timestamp;
 
@@ -73,6 +74,13 @@ impl<'a> Reservation<'a> {
     pub fn conflict(&self) -> InvalidInput {
         let got = format!("id `{}` for another check", String::from_utf8_lossy(self.id));
         InvalidInput::new(Field::IdInUse, got, "a new id for each check, the same only to repeat it")
+    }
+
+    /// A number for the receipts of the decision that was made under this id at an instant. It is told again
+    /// with the same, so that however often it is repeated, it is given back once.
+    #[must_use]
+    pub fn nonce(&self, at: Timestamp) -> u64 {
+        digest_more(digest_more(DIGEST_START, &at.as_micros().to_le_bytes()), self.id).max(1)
     }
 
     /// How long the decision is remembered, counted from the end of the hold.

@@ -55,7 +55,9 @@ fn axum_on_redis_with_overrides() {
     assert!(answer.field("ratelimit").unwrap().starts_with(r#""requests";r=996;"#));
     let other = search(&two, "1/3");
     assert_eq!(other.field("ratelimit-policy"), Some(r#""requests";q=3;w=60"#));
-    assert_eq!(one.ask("PUT /limits/1/2/0", "", "").status(), 400);
+    assert_eq!(one.ask("PUT /limits/1/2/0", "", "").status(), 200);
+    assert_eq!(search(&two, "1/2").status(), 429, "0 is a limit, too");
+    assert_eq!(one.ask("PUT /limits/1/2/1000000001", "", "").status(), 400);
     assert_eq!(one.ask("GET /datasets/7/search", "", "").field("ratelimit"), None, "nobody is not limited");
 }
 

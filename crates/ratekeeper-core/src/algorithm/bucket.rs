@@ -190,7 +190,8 @@ impl Counter for TokenBucket {
                 remaining: units_between(after, room, quota),
                 reset_after: after.micros + u64::from(after.rest > 0),
             },
-            receipt: committed.then_some(Receipt { at: now + after.micros, detail: after.rest }),
+            receipt: committed
+                .then_some(Receipt { at: now.saturating_add(after.micros), detail: after.rest }),
         }
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ratekeeper::bounds::{IDEMPOTENCY_DEFAULT, LIMIT_MAX, RETENTION_MAX};
 use ratekeeper::policy::PolicyLimiter;
-use ratekeeper::{InvalidInput, Labels, Reservation, Settled};
+use ratekeeper::{Demand, InvalidInput, Labels, Reservation, Settled};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde_json::json;
 use smallvec::SmallVec;
@@ -133,10 +133,10 @@ impl Api {
     }
 
     /// Who tells receipts from what is made up.
-    async fn judge(&self) -> Judge<'_> {
+    async fn judge<'j, 'd>(&'j self, demand: &'j Demand<'d>) -> Judge<'j, 'd> {
         let store = self.limiter.store();
         self.receipts.renew(store).await;
-        Judge { receipts: &self.receipts, now: store.now() }
+        Judge { receipts: &self.receipts, demand, now: store.now() }
     }
 
     /// The policies and the store that decide.

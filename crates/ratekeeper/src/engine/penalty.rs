@@ -115,7 +115,10 @@ impl Demand<'_> {
     }
 
     /// What follows from a decision: it is noted, and penalties are remembered.
-    pub(super) fn followed(&self, decision: Decision, terms: &Terms<'_>) -> Decision {
+    pub(super) fn followed(&self, mut decision: Decision, terms: &Terms<'_>) -> Decision {
+        if let Some(under) = terms.under() {
+            decision.set_nonce(under.nonce(decision.at()));
+        }
         if !terms.is_peek() && !decision.verdicts().iter().all(Verdict::is_admitted) {
             self.note(&decision);
             if self.engine.needs_io && !decision.is_allowed() {

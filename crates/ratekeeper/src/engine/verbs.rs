@@ -38,6 +38,11 @@ impl<'r> Terms<'r> {
         self.purpose == Purpose::Peek
     }
 
+    /// The id it is charged under.
+    pub(super) fn under(&self) -> Option<&Reservation<'r>> {
+        self.under.as_ref()
+    }
+
     /// The id, if the charge under it is final.
     pub(super) fn once(&self) -> Option<&Reservation<'r>> {
         self.under.as_ref().filter(|under| under.held_for().is_none())
@@ -183,6 +188,24 @@ impl<'a> Demand<'a> {
             own.filter_map(|(name, quota)| asked.charge(*name, quota).ok())
         });
         charges.next().map_or(0, |charge| charge.key().digest())
+    }
+
+    /// What the counters with a number of [`Demand::number_of`] are called in every process, and whether they
+    /// are in the memory of this one. More than one only if somebody made up keys for it.
+    #[must_use]
+    pub fn counters_of(&self, number: u64) -> Vec<(Vec<u8>, bool)> {
+        let mut found = Vec::new();
+        for asked in &self.rules {
+            let is_own = asked.terms.scope == Scope::Process || !self.engine.needs_io;
+            for (name, quota) in asked.limits.quotas() {
+                let Ok(charge) = asked.charge(*name, quota) else { continue };
+                if charge.key().digest() == number {
+                    let counter = (charge.key().in_words(), is_own);
+                    found.extend((!found.contains(&counter)).then_some(counter));
+                }
+            }
+        }
+        found
     }
 
     /// Gives back what is only held while the request is under way: places in quotas for concurrency.

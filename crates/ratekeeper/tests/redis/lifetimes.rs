@@ -96,8 +96,8 @@ fn assert_all_end(server: &Server, keys_min: usize) {
     lives.retain(|(key, _)| !key.contains("_override:"));
     assert!(lives.len() >= keys_min, "only {} keys", lives.len());
     for (key, life) in lives {
-        // 366 days twice over is the longest: two windows.
-        assert!((0..=2 * 366 * 86_400_000 + 60_001).contains(&life), "{key}: {life} ms");
+        // Two windows of 366 days are the longest that counts; a clock that stepped back adds up to as much.
+        assert!((0..=4 * 366 * 86_400_000).contains(&life), "{key}: {life} ms");
     }
 }
 

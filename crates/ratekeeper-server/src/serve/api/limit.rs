@@ -30,8 +30,7 @@ impl Api {
         let demand = under(prepared.whole(self), once)?;
         let decision = demand.check().await.map_err(input)?;
         prepared.note(self, &decision);
-        let mut decided = Decided::new(decision, &demand);
-        decided.under(once.map(|(id, _)| id));
+        let decided = Decided::new(decision, &demand);
         self.receipts.renew(self.limiter.store()).await;
         Ok(decided)
     }
@@ -46,7 +45,6 @@ impl Api {
         demand.now().check_into(&mut decided.decision).map_err(input)?;
         prepared.note(self, &decided.decision);
         decided.number(&demand);
-        decided.under(once.map(|(id, _)| id));
         Ok(())
     }
 
@@ -67,10 +65,7 @@ impl Api {
         let demand = prepared.whole(self);
         let decision = demand.reserve(id, hold).await.map_err(input)?;
         prepared.note(self, &decision);
-        let mut decided = Decided::new(decision, &demand);
-        decided.under(Some(id));
-        self.receipts.renew(self.limiter.store()).await;
-        Ok(decided)
+        Ok(Decided::new(decision, &demand).without_receipts())
     }
 
     /// Gives back what was charged.
@@ -81,8 +76,9 @@ impl Api {
         units: u32,
     ) -> Result<Refunded<'c>, Problem> {
         let (prepared, names) = (Prepared::new(raw)?, raw.labels());
-        let refund = Refund::read(told, self.judge().await, |name| names.contains(&name))?;
-        refund.give_back(&prepared.whole(self), units).await
+        let demand = prepared.whole(self);
+        let refund = Refund::read(told, self.judge(&demand).await, |name| names.contains(&name))?;
+        refund.give_back(&demand, units).await
     }
 
     pub(super) async fn reset_charges(&self, raw: &RawCharges<'_>) -> Result<usize, Problem> {

@@ -36,8 +36,7 @@ impl Api {
         }
         let decision = demand.check().await.map_err(input)?;
         self.note(demand, &decision);
-        let mut decided = Decided::new(decision, demand);
-        decided.under(demand.id());
+        let decided = Decided::new(decision, demand);
         self.receipts.renew(self.limiter.store()).await;
         Ok(decided)
     }
@@ -47,9 +46,7 @@ impl Api {
         let mut decision = Decision::default();
         demand.now().check_into(&mut decision).map_err(input)?;
         self.note(demand, &decision);
-        let mut decided = Decided::new(decision, demand);
-        decided.under(demand.id());
-        Ok(decided)
+        Ok(Decided::new(decision, demand))
     }
 
     pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decided, Problem> {
@@ -66,10 +63,7 @@ impl Api {
         let demand = self.demand(call)?;
         let decision = demand.reserve(id, hold).await.map_err(input)?;
         self.note(&demand, &decision);
-        let mut decided = Decided::new(decision, &demand);
-        decided.under(Some(id));
-        self.receipts.renew(self.limiter.store()).await;
-        Ok(decided)
+        Ok(Decided::new(decision, &demand).without_receipts())
     }
 
     /// Gives back what was charged.
@@ -82,7 +76,7 @@ impl Api {
         let demand = self.demand(call)?;
         let is_known =
             |name: &str| !demand.is_limited() || demand.quotas().any(|known| known.label() == name);
-        Refund::read(told, self.judge().await, is_known)?.give_back(&demand, units).await
+        Refund::read(told, self.judge(&demand).await, is_known)?.give_back(&demand, units).await
     }
 
     pub(super) async fn reset_request(&self, call: &PolicyRequest<'_>) -> Result<usize, Problem> {

@@ -25,14 +25,16 @@ const KEYS_MAX: usize = 2;
 const KEY_BYTES_MIN: usize = 32;
 /// How often the store is asked for the key it keeps, which also keeps it alive.
 const RENEW_EVERY: Duration = Duration::from_secs(3_600);
+/// How often it is asked while it does not answer.
+const RETRY_EVERY: Duration = Duration::from_secs(5);
 /// What keys are derived for.
 const CONTEXT: &str = "ratekeeper 2026-11-18 receipts";
 /// Bytes of a signature: too many to guess.
 const SIGNATURE_BYTES: usize = 16;
 /// The latest instant that a receipt can name: stores count no further.
 const INSTANT_MAX: u64 = 1 << 53;
-/// What is signed takes so many bytes as a rule: one step of the hash.
-const INLINE: usize = 64;
+/// What is signed takes so many bytes as a rule: two steps of the hash.
+const INLINE: usize = 128;
 
 type Key = [u8; SECRET_BYTES];
 
@@ -42,14 +44,17 @@ pub(super) struct Receipts {
     keys: RwLock<Arc<Keys>>,
     file: Option<PathBuf>,
     nonce: AtomicU64,
+    /// Nobody but this process has it: for receipts of counters that nobody else has.
+    process: u64,
 }
 
 /// The first signs; all are accepted.
 #[derive(Default)]
 struct Keys {
     all: Vec<Key>,
-    /// When the store was last asked for it; never for keys from a file.
+    /// When the store was last asked for it, and when to ask again; never for keys from a file.
     asked_at: Option<Instant>,
+    ask_after: Duration,
 }
 
 impl std::fmt::Debug for Keys {
@@ -66,6 +71,10 @@ pub(super) struct About<'a> {
     /// The quota, as it was told.
     pub(super) quota: &'a [u8],
     pub(super) cost: u32,
+    /// What the counter is called.
+    pub(super) counter: &'a [u8],
+    /// Whether it is in the memory of this process.
+    pub(super) is_own: bool,
 }
 
 /// A receipt as it is told.
@@ -83,27 +92,28 @@ pub(super) struct Signed {
 #[derive(Clone, Debug)]
 pub(super) struct Pen {
     keys: Arc<Keys>,
+    process: u64,
     pub(super) nonce: u64,
 }
 
 impl Receipts {
     /// With the secret that the store keeps.
     pub(super) fn new(store: &dyn Store) -> Self {
-        let receipts =
-            Self { keys: RwLock::default(), file: None, nonce: AtomicU64::new(fastrand::u64(1..)) };
+        let (nonce, process) = (AtomicU64::new(fastrand::u64(1..)), fastrand::u64(..));
+        let receipts = Self { keys: RwLock::default(), file: None, nonce, process };
         if !store.needs_io()
             && let Some(Ok(secret)) = store.shared_secret().now()
         {
-            receipts.replace(Keys { all: vec![derived(&secret)], asked_at: None });
+            receipts.replace(Keys { all: vec![derived(&secret)], asked_at: None, ask_after: RENEW_EVERY });
         }
         receipts
     }
 
     /// With keys from a file: one in a line, the one that signs first.
     pub(super) fn in_file(path: &Path) -> anyhow::Result<Self> {
-        let keys = Keys { all: keys_in(path)?, asked_at: None };
-        let nonce = AtomicU64::new(fastrand::u64(1..));
-        Ok(Self { keys: RwLock::new(Arc::new(keys)), file: Some(path.to_owned()), nonce })
+        let keys = Keys { all: keys_in(path)?, asked_at: None, ask_after: RENEW_EVERY };
+        let (nonce, process) = (AtomicU64::new(fastrand::u64(1..)), fastrand::u64(..));
+        Ok(Self { keys: RwLock::new(Arc::new(keys)), file: Some(path.to_owned()), nonce, process })
     }
 
     /// Reads the keys again, if they are in a file. What cannot be used leaves those before.
@@ -113,41 +123,42 @@ impl Receipts {
         if self.keys().all == all {
             return Ok(Reread::Same);
         }
-        self.replace(Keys { all, asked_at: None });
+        self.replace(Keys { all, asked_at: None, ask_after: RENEW_EVERY });
         Ok(Reread::Renewed)
     }
 
     /// Asks the store for the secret, if it is time to. Without one, decisions are told without receipts.
     pub(super) async fn renew(&self, store: &dyn Store) {
         let keys = self.keys();
-        let is_fresh = keys.asked_at.is_none_or(|at| at.elapsed() < RENEW_EVERY);
-        if self.file.is_some() || !store.needs_io() || !keys.all.is_empty() && is_fresh {
+        let is_fresh = keys.asked_at.is_some_and(|at| at.elapsed() < keys.ask_after);
+        if self.file.is_some() || !store.needs_io() || is_fresh {
             return;
         }
+        // Before it is asked: others go on with what there is.
+        let asked_at = Some(Instant::now());
+        self.replace(Keys { all: keys.all.clone(), asked_at, ask_after: RETRY_EVERY });
         if let Ok(secret) = store.shared_secret().await {
-            self.replace(Keys { all: vec![derived(&secret)], asked_at: Some(Instant::now()) });
+            let (new, before) = (derived(&secret), keys.all.first().copied());
+            let all = std::iter::once(new).chain(before.filter(|before| *before != new)).collect();
+            self.replace(Keys { all, asked_at, ask_after: RENEW_EVERY });
         }
     }
 
-    /// For the receipts of a decision; `None` while there is no key. A decision `under` an id, made at an
-    /// instant, is told as often as it is asked for and has the same number each time.
-    pub(super) fn pen(&self, under: Option<(&str, Timestamp)>) -> Option<Pen> {
+    /// For the receipts of a decision; `None` while there is no key. A decision under an id has a number of
+    /// its own (`known`), and is told again with the same.
+    pub(super) fn pen(&self, known: u64) -> Option<Pen> {
         let keys = self.keys();
-        let key = keys.all.first()?;
-        let nonce = match under {
-            Some((id, at)) => number_under(key, id, at),
-            None => self.nonce.fetch_add(1, Ordering::Relaxed),
-        };
         // 0 is no number.
-        Some(Pen { nonce: nonce.max(1), keys })
+        let nonce = if known > 0 { known } else { self.nonce.fetch_add(1, Ordering::Relaxed).max(1) };
+        (!keys.all.is_empty()).then_some(Pen { nonce, process: self.process, keys })
     }
 
-    /// Reads a receipt; `Err` if it does not look like one, `None` if it was not signed here.
-    pub(super) fn read(&self, text: &str, about: About<'_>) -> Result<Option<Signed>, ()> {
-        let (signed, signature) = parse(text).ok_or(())?;
+    /// Whether we have signed what was read, about this.
+    pub(super) fn has_signed(&self, read: &Read, about: About<'_>) -> bool {
         let keys = self.keys();
-        let is_ours = |key: &Key| signed.signature(key, about).ct_eq(&signature).into();
-        Ok(keys.all.iter().any(is_ours).then_some(signed))
+        let is_ours =
+            |key: &Key| read.signed.signature(key, self.process, about).ct_eq(&read.signature).into();
+        keys.all.iter().any(is_ours)
     }
 
     fn keys(&self) -> Arc<Keys> {
@@ -163,7 +174,7 @@ impl Pen {
     /// Appends a receipt.
     pub(super) fn write(&self, into: &mut Vec<u8>, signed: &Signed, about: About<'_>) {
         let Some(key) = self.keys.all.first() else { return };
-        let signature = signed.signature(key, about);
+        let signature = signed.signature(key, self.process, about);
         let Signed { receipt, counter, at, nonce } = signed;
         for number in [receipt.at, receipt.detail.into(), at.as_micros()] {
             decimal(into, number);
@@ -178,23 +189,35 @@ impl Pen {
 }
 
 impl Signed {
-    fn signature(&self, key: &Key, about: About<'_>) -> [u8; SIGNATURE_BYTES] {
+    fn signature(&self, key: &Key, process: u64, about: About<'_>) -> [u8; SIGNATURE_BYTES] {
         let mut text: SmallVec<[u8; INLINE]> = SmallVec::new();
         for number in [self.receipt.at, self.counter, self.at.as_micros(), self.nonce] {
             text.extend_from_slice(&number.to_le_bytes());
         }
         text.extend_from_slice(&self.receipt.detail.to_le_bytes());
         text.extend_from_slice(&about.cost.to_le_bytes());
-        text.push(u8::from(about.origin == Origin::Outage));
-        // Last, because it alone has no fixed length.
+        let is_own = about.is_own || about.origin == Origin::Outage;
+        text.push(u8::from(is_own) + 2 * u8::from(about.origin == Origin::Outage));
+        text.extend_from_slice(&if is_own { process } else { 0 }.to_le_bytes());
+        // No quota has a zero in it, and the counter comes last.
         text.extend_from_slice(about.quota);
+        text.push(0);
+        text.extend_from_slice(about.counter);
         let mut signature = [0; SIGNATURE_BYTES];
         signature.copy_from_slice(&blake3::keyed_hash(key, &text).as_bytes()[..SIGNATURE_BYTES]);
         signature
     }
 }
 
-fn parse(text: &str) -> Option<(Signed, [u8; SIGNATURE_BYTES])> {
+/// A receipt as somebody sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) signed: Signed,
+    signature: [u8; SIGNATURE_BYTES],
+}
+
+/// Reads a receipt; nothing if it does not look like one.
+pub(super) fn read(text: &str) -> Option<Read> {
     let mut parts = text.split('.');
     let mut instant = || parts.next()?.parse().ok().filter(|at: &u64| *at <= INSTANT_MAX);
     let at = instant()?;
@@ -205,15 +228,7 @@ fn parse(text: &str) -> Option<(Signed, [u8; SIGNATURE_BYTES])> {
     let signature = bytes(parts.next()?)?;
     let signed =
         Signed { receipt: Receipt { at, detail }, counter, at: Timestamp::from_micros(decided_at), nonce };
-    parts.next().is_none().then_some((signed, signature))
-}
-
-/// The number of the receipts of a decision under an id: another for every id, the same in every process.
-fn number_under(key: &Key, id: &str, at: Timestamp) -> u64 {
-    let text = [at.as_micros().to_le_bytes().as_slice(), id.as_bytes()].concat();
-    let mut number = [0; 8];
-    number.copy_from_slice(&blake3::keyed_hash(&derived(key), &text).as_bytes()[..8]);
-    u64::from_le_bytes(number)
+    parts.next().is_none().then_some(Read { signed, signature })
 }
 
 /// What is kept in the store or a file is nobody's key but ours.
@@ -264,10 +279,20 @@ mod tests {
 
     use super::*;
 
-    const ABOUT: About<'_> = About { origin: Origin::Store, quota: b"10/s", cost: 3 };
+    const ABOUT: About<'_> =
+        About { origin: Origin::Store, quota: b"10/s", cost: 3, counter: b"user", is_own: false };
 
     fn signed(receipts: &Receipts) -> (Signed, String) {
-        let pen = receipts.pen(None).unwrap();
+        signed_about(receipts, ABOUT)
+    }
+
+    fn known(receipts: &Receipts, text: &str, about: About<'_>) -> Result<Option<Signed>, ()> {
+        let read = read(text).ok_or(())?;
+        Ok(receipts.has_signed(&read, about).then_some(read.signed))
+    }
+
+    fn signed_about(receipts: &Receipts, about: About<'_>) -> (Signed, String) {
+        let pen = receipts.pen(0).unwrap();
         let signed = Signed {
             receipt: Receipt { at: 17, detail: 3 },
             counter: 99,
@@ -275,7 +300,7 @@ mod tests {
             nonce: pen.nonce,
         };
         let mut text = Vec::new();
-        pen.write(&mut text, &signed, ABOUT);
+        pen.write(&mut text, &signed, about);
         (signed, String::from_utf8(text).unwrap())
     }
 
@@ -283,33 +308,49 @@ mod tests {
     fn a_receipt_is_known_again_and_nothing_in_it_can_be_changed() {
         let receipts = Receipts::new(&MemoryStore::new());
         let (signed, text) = signed(&receipts);
-        assert_eq!(receipts.read(&text, ABOUT), Ok(Some(signed)));
+        assert_eq!(known(&receipts, &text, ABOUT), Ok(Some(signed)));
         for about in [
             About { cost: 4, ..ABOUT },
             About { quota: b"10/h", ..ABOUT },
             About { origin: Origin::Outage, ..ABOUT },
+            About { counter: b"other", ..ABOUT },
+            About { is_own: true, ..ABOUT },
         ] {
-            assert_eq!(receipts.read(&text, about), Ok(None), "{about:?}");
+            assert_eq!(known(&receipts, &text, about), Ok(None), "{about:?}");
         }
         for (place, digit) in text.char_indices().filter(|(_, digit)| *digit != '.') {
             let other = if digit == '1' { "2" } else { "1" };
             let mut changed = text.clone();
             changed.replace_range(place..=place, other);
-            assert_eq!(receipts.read(&changed, ABOUT), Ok(None), "{changed}");
+            assert_eq!(known(&receipts, &changed, ABOUT), Ok(None), "{changed}");
         }
         let elsewhere = Receipts::new(&MemoryStore::new());
-        assert_eq!(elsewhere.read(&text, ABOUT), Ok(None), "another store's");
+        assert_eq!(known(&elsewhere, &text, ABOUT), Ok(None), "another store's");
     }
 
     #[test]
-    fn every_decision_has_a_number_and_one_under_an_id_has_it_again() {
+    fn every_decision_has_a_number_and_one_under_an_id_its_own() {
         let receipts = Receipts::new(&MemoryStore::new());
-        let number = |under| receipts.pen(under).unwrap().nonce;
-        assert_ne!(number(None), number(None));
-        let [at, later] = [5, 6].map(Timestamp::from_micros);
-        assert_eq!(number(Some(("order-1", at))), number(Some(("order-1", at))));
-        assert_ne!(number(Some(("order-1", at))), number(Some(("order-2", at))));
-        assert_ne!(number(Some(("order-1", at))), number(Some(("order-1", later))), "another decision");
+        let number = |known| receipts.pen(known).unwrap().nonce;
+        assert_ne!(number(0), number(0));
+        assert_eq!((number(7), number(7)), (7, 7));
+    }
+
+    #[test]
+    fn what_is_in_the_memory_of_a_process_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::fs::write(&path, "k".repeat(32)).unwrap();
+        let [one, other] = [(); 2].map(|()| Receipts::in_file(&path).unwrap());
+        let own = About { is_own: true, ..ABOUT };
+        for (about, is_known) in
+            [(ABOUT, true), (own, false), (About { origin: Origin::Outage, ..ABOUT }, false)]
+        {
+            let (_, text) = signed_about(&one, about);
+            let receipt = read(&text).unwrap();
+            assert!(one.has_signed(&receipt, about));
+            assert_eq!(other.has_signed(&receipt, about), is_known, "{about:?}");
+        }
     }
 
     #[test]
@@ -318,9 +359,9 @@ mod tests {
         let (_, text) = signed(&receipts);
         let cut = &text[..text.len() - 1];
         for wrong in ["", ".", "1.2.3", "1700000000010000.0.c107e29521708709", cut, "é.1.1.1.1.1"] {
-            assert_eq!(receipts.read(wrong, ABOUT), Err(()), "{wrong}");
+            assert_eq!(known(&receipts, wrong, ABOUT), Err(()), "{wrong}");
         }
-        assert_eq!(receipts.read(&format!("{text}.0"), ABOUT), Err(()));
+        assert_eq!(known(&receipts, &format!("{text}.0"), ABOUT), Err(()));
     }
 
     #[test]
@@ -335,13 +376,13 @@ mod tests {
 
         std::fs::write(&path, format!("{new}\n{old}\n")).unwrap();
         assert_eq!(receipts.read_again().unwrap(), Reread::Renewed);
-        assert_eq!(receipts.read(&text, ABOUT), Ok(Some(ours)));
+        assert_eq!(known(&receipts, &text, ABOUT), Ok(Some(ours)));
         let (later, by_new) = signed(&receipts);
 
         std::fs::write(&path, format!("{new}\n")).unwrap();
         assert_eq!(receipts.read_again().unwrap(), Reread::Renewed);
-        assert_eq!(receipts.read(&text, ABOUT), Ok(None));
-        assert_eq!(receipts.read(&by_new, ABOUT), Ok(Some(later)));
+        assert_eq!(known(&receipts, &text, ABOUT), Ok(None));
+        assert_eq!(known(&receipts, &by_new, ABOUT), Ok(Some(later)));
 
         for (wrong, expected) in [
             (String::new(), "got 0 keys; expected one"),
@@ -351,7 +392,7 @@ mod tests {
             std::fs::write(&path, wrong).unwrap();
             let error = format!("{:#}", receipts.read_again().unwrap_err());
             assert!(error.contains(expected), "{error}");
-            assert_eq!(receipts.read(&by_new, ABOUT), Ok(Some(later)), "those before stay");
+            assert_eq!(known(&receipts, &by_new, ABOUT), Ok(Some(later)), "those before stay");
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::{ToldDecision, ToldLimit};
 use super::charges::cost_out_of_range;
 use super::problem::Problem;
-use super::receipt::{About, Receipts};
+use super::receipt::{self, About, Receipts};
 use super::value::{Few, Text};
 
 /// What a decision charged.
@@ -26,8 +26,10 @@ pub(super) struct Refunded<'c> {
 
 /// Who can tell a receipt from one that is made up or too old.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judge<'j> {
+pub(super) struct Judge<'j, 'd> {
     pub(super) receipts: &'j Receipts,
+    /// What is given back to.
+    pub(super) demand: &'j Demand<'d>,
     pub(super) now: Timestamp,
 }
 
@@ -36,7 +38,7 @@ impl<'c> Refund<'c> {
     /// where nothing would be given back.
     pub(super) fn read(
         told: &'c ToldDecision<'_>,
-        judge: Judge<'_>,
+        judge: Judge<'_, '_>,
         is_known: impl Fn(&str) -> bool,
     ) -> Result<Self, Problem> {
         let origin = told.counted_by()?;
@@ -87,7 +89,7 @@ impl Refunded<'_> {
     }
 }
 
-impl Judge<'_> {
+impl Judge<'_, '_> {
     /// What was told of one quota, read again, and when it was decided; or why nothing of it can be given
     /// back. Its name is of no use here: the counter says which it was.
     fn charged(
@@ -103,12 +105,18 @@ impl Judge<'_> {
         let Some(text) = limit.receipt.as_ref().map(Text::as_str) else {
             return Ok(Ok((parts, Timestamp::default())));
         };
-        let about = About { origin, quota: limit.quota.as_str().as_bytes(), cost: limit.cost };
-        let read = self.receipts.read(text, about);
-        let Some(signed) = read.map_err(|()| Problem::wrong("receipt", "a receipt as a decision has it"))?
-        else {
-            return Ok(Err("unsigned"));
-        };
+        let read = receipt::read(text);
+        let read = read.ok_or_else(|| Problem::wrong("receipt", "a receipt as a decision has it"))?;
+        let signed = read.signed;
+        // One that is of another request is found by nobody, and so gives nothing back.
+        let counters = self.demand.counters_of(signed.counter);
+        if let Some((counter, is_own)) = counters.first() {
+            let (quota, cost) = (limit.quota.as_str().as_bytes(), limit.cost);
+            let about = About { origin, quota, cost, counter, is_own: *is_own };
+            if counters.len() > 1 || !self.receipts.has_signed(&read, about) {
+                return Ok(Err("unsigned"));
+            }
+        }
         let (receipt, counter, nonce) = (Some(signed.receipt), signed.counter, signed.nonce);
         let parts = VerdictParts { receipt, counter, nonce, ..parts };
         let counted_until = ratekeeper::Verdict::from(parts).counted_until();

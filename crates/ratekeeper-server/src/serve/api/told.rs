@@ -8,13 +8,21 @@ use smallvec::SmallVec;
 
 use super::receipt::{About, Pen, Receipts, Signed};
 
-/// A decision, and a number for the counter of each verdict that means the same in every process.
+/// A decision, and the counter of each verdict.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) decision: Decision,
-    counters: SmallVec<[u64; 4]>,
-    /// The id that it is told again under.
-    id: Option<Box<str>>,
+    counters: SmallVec<[Counter; 2]>,
+}
+
+/// The counter of a verdict that was charged.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counter {
+    /// A number that means the same in every process.
+    number: u64,
+    /// What it is called.
+    name: Vec<u8>,
+    is_own: bool,
 }
 
 impl Decided {
@@ -24,15 +32,25 @@ impl Decided {
         decided
     }
 
-    /// Finds the numbers for a decision on this demand.
+    /// Finds the counters of a decision on this demand.
     pub(super) fn number(&mut self, demand: &Demand<'_>) {
-        let number = |verdict: &Verdict| verdict.receipt().map_or(0, |_| demand.number_of(verdict));
-        self.counters.extend(self.decision.verdicts().iter().map(number));
+        let counter = |verdict: &Verdict| {
+            if verdict.receipt().is_none() {
+                return Counter::default();
+            }
+            let number = demand.number_of(verdict);
+            // Keys that were made up to look like one another have no receipts.
+            let mut named = demand.counters_of(number);
+            let (name, is_own) = if named.len() == 1 { named.remove(0) } else { Default::default() };
+            Counter { number, name, is_own }
+        };
+        self.counters.extend(self.decision.verdicts().iter().map(counter));
     }
 
-    /// Notes that it is told again under this id.
-    pub(super) fn under(&mut self, id: Option<&str>) {
-        self.id = id.map(Into::into);
+    /// Leaves receipts out: what a reservation charged is given back by cancelling it.
+    pub(super) fn without_receipts(mut self) -> Self {
+        self.counters.clear();
+        self
     }
 }
 
@@ -46,20 +64,18 @@ pub(super) struct Told<'d> {
     pub(super) explained: bool,
     /// The names that the caller gave to its charges.
     pub(super) labels: Labels<'d>,
-    /// The numbers of the counters, for receipts.
-    pub(super) counters: &'d [u64],
+    /// The counters, for receipts.
+    pub(super) counters: &'d [Counter],
     /// Signs the receipts; without one, there are none.
     pub(super) pen: Option<Pen>,
 }
 
 impl<'d> Told<'d> {
     pub(super) fn new(decided: &'d Decided, labels: Labels<'d>, receipts: &Receipts) -> Self {
-        let Decided { decision, counters, id } = decided;
-        let pen = if counters.iter().any(|counter| *counter != 0) {
-            receipts.pen(id.as_deref().map(|id| (id, decision.at())))
-        } else {
-            None
-        };
+        let Decided { decision, counters } = decided;
+        let is_charged = counters.iter().any(|counter| !counter.name.is_empty());
+        let nonce = decision.verdicts().first().map_or(0, Verdict::nonce);
+        let pen = if is_charged { receipts.pen(nonce) } else { None };
         Self { decision, status: None, explained: false, labels, counters, pen }
     }
 }
@@ -93,11 +109,17 @@ impl Told<'_> {
                 into.push(b',');
             }
             let quota = limit(into, verdict, self.labels.of(verdict));
-            if let (Some(pen), Some(receipt)) = (&self.pen, verdict.receipt()) {
-                let counter = self.counters.get(index).copied().unwrap_or_default();
-                let signed = Signed { receipt, counter, at: decision.at(), nonce: pen.nonce };
+            let counter = self.counters.get(index).filter(|counter| !counter.name.is_empty());
+            if let (Some(pen), Some(receipt), Some(counter)) = (&self.pen, verdict.receipt(), counter) {
+                let signed = Signed { receipt, counter: counter.number, at: decision.at(), nonce: pen.nonce };
                 let quota: SmallVec<[u8; 32]> = into[quota].into();
-                let about = About { origin: decision.origin(), quota: &quota, cost: verdict.cost() };
+                let about = About {
+                    origin: decision.origin(),
+                    quota: &quota,
+                    cost: verdict.cost(),
+                    counter: &counter.name,
+                    is_own: counter.is_own,
+                };
                 into.extend_from_slice(br#","receipt":""#);
                 pen.write(into, &signed, about);
                 into.push(b'"');
