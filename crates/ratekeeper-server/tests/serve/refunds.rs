@@ -139,6 +139,19 @@ fn nobody_gives_back_what_others_were_charged() {
     other["charges"][0]["key"] = json!("other");
     client.call("/v1/limit", &json!({ "charges": other["charges"] }));
     assert_eq!(client.call("/v1/refund", &other).json(), json!({ "refunded": false, "units": 0 }));
+    // Nor is one of a key that was made up to have the same number.
+    let charge = |key: &str| json!([{ "key": key, "quota": "10/h", "cost": 5 }]);
+    let [victims, made_up] = ["user:0000-4242-a", "6kg29k58q_(Cf$TF"].map(charge);
+    let [_, decision] =
+        [&victims, &made_up].map(|charges| client.call("/v1/limit", &json!({ "charges": charges })));
+    let decision = decision.json();
+    let mut both = victims.as_array().unwrap().clone();
+    both.extend(made_up.as_array().unwrap().clone());
+    for charges in [victims.clone(), json!(both)] {
+        let refund = json!({ "charges": charges, "decision": decision });
+        assert_eq!(client.call("/v1/refund", &refund).json(), unsigned, "{charges}");
+    }
+    assert_eq!(remaining(&client.call("/v1/peek", &json!({ "charges": victims })).json()), [5]);
     assert_eq!(remaining(&client.call("/v1/peek", &charges).json()), [7]);
 }
 
@@ -163,6 +176,20 @@ fn a_receipt_is_good_until_the_charge_has_left_the_quota_or_a_day_is_over() {
     }
 }
 
+/// It is cancelled, or settled; a receipt would give it back once more.
+#[test]
+fn a_reservation_has_no_receipt() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    for call in [
+        json!({ "charges": [{ "key": "r", "quota": "10/h", "cost": 3 }], "id": "b" }),
+        json!({ "path": "/mine", "key": "k1", "cost": 3, "id": "c" }),
+    ] {
+        let told = client.call("/v1/reserve", &call).json();
+        assert_eq!((&told["allowed"], &told["limits"][0]["receipt"]), (&json!(true), &json!(null)), "{told}");
+    }
+}
+
 /// A decision that is told again is told with the same receipt.
 #[test]
 fn a_repeated_call_has_one_receipt() {
@@ -170,7 +197,6 @@ fn a_repeated_call_has_one_receipt() {
     let mut client = rig.client();
     for (path, call) in [
         ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "10/h", "cost": 3 }], "id": "a" })),
-        ("/v1/reserve", json!({ "charges": [{ "key": "r", "quota": "10/h", "cost": 3 }], "id": "b" })),
         ("/v1/check", json!({ "path": "/mine", "key": "k1", "cost": 3, "id": "c" })),
     ] {
         let [first, second] = [(); 2].map(|()| client.call(path, &call).json());

@@ -152,3 +152,20 @@ async fn raw_charges_keep_the_names_of_their_caller() {
     }
     assert!(store.now() > Timestamp::from_secs(1_700_000_000) && clock.now() == store.now());
 }
+
+/// Whoever gives back what failed, and is asked again under the same id, gives it back once.
+#[test]
+fn a_repeated_decision_is_given_back_once() {
+    let rule = Rule::new("per-user", |user: &str| Some(user.into())).quotas("10/h fixed_window");
+    let limiter = Limiter::<str>::builder(MemoryStore::new()).rule(rule).build().unwrap();
+    let other = limiter.demand("ann").cost(5);
+    assert!(other.now().check().unwrap().is_allowed());
+    let keep = std::time::Duration::from_secs(60);
+    let demand = limiter.demand("ann").cost(5).once("order", keep).unwrap();
+    let given = [(); 3].map(|()| {
+        let decision = demand.now().check().unwrap();
+        demand.now().refund(&decision, 5).unwrap()
+    });
+    assert_eq!(given, [5, 0, 0]);
+    assert_eq!(other.now().peek().unwrap().verdicts()[0].remaining(), 5, "the other charge stays");
+}
