@@ -107,7 +107,7 @@ pub(crate) fn quota_of(value: &Bound<'_, PyAny>) -> PyResult<ratekeeper::Quota> 
 ///
 /// `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
 /// key is `endpoint:organisation:project`, with numbers for the last two, is counted where
-/// Application Kit counts it.
+/// Application Kit counts it. With `any_window`, all windows of the name and key are one counter.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct Charge(Arc<RawCharge<'static>>);
@@ -115,8 +115,8 @@ pub(crate) struct Charge(Arc<RawCharge<'static>>);
 #[pymethods]
 impl Charge {
     #[new]
-    #[pyo3(signature = (name, quota, key, *, cost = 1, shadow = false, flat = false, emergency = "off",
-        endpoint = None, organisation = None, project = None))]
+    #[pyo3(signature = (name, quota, key, *, cost = 1, shadow = false, flat = false, any_window = false,
+        emergency = "off", endpoint = None, organisation = None, project = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         name: String,
@@ -125,6 +125,7 @@ impl Charge {
         #[pyo3(from_py_with = whole)] cost: i64,
         shadow: bool,
         flat: bool,
+        any_window: bool,
         emergency: &str,
         endpoint: Option<String>,
         organisation: Option<Id>,
@@ -139,6 +140,9 @@ impl Charge {
             .emergency(emergency_of(emergency)?);
         if flat {
             charge = charge.flat();
+        }
+        if any_window {
+            charge = charge.any_window();
         }
         charge = match (endpoint, organisation) {
             (Some(endpoint), Some(organisation)) => {

@@ -137,7 +137,7 @@ class Charge:
 
     `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
     key is `endpoint:organisation:project`, with numbers for the last two, is counted where
-    Application Kit counts it.
+    Application Kit counts it. With `any_window`, all windows of the name and key are one counter.
     """
 
     def __new__(
@@ -149,6 +149,7 @@ class Charge:
         cost: int = 1,
         shadow: bool = False,
         flat: bool = False,
+        any_window: bool = False,
         emergency: Literal["off", "lift", "block"] = "off",
         endpoint: str | None = None,
         organisation: str | int | None = None,

@@ -60,7 +60,9 @@ def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
 def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
     if amount < 0:
         raise ValueError(f"amount: got {amount}; expected 0 or more, counters here do not go back")
-    return Charge(_FIXED, _quota("fixed_window", _ENDLESS, expiry), bounded(key), cost=amount)
+    # Whoever only looks does not know the window, so all of them are one counter.
+    quota = _quota("fixed_window", _ENDLESS, expiry)
+    return Charge(_FIXED, quota, bounded(key), cost=amount, any_window=True)
 
 
 def _moving(key: str, limit: int, expiry: int, amount: int = 1) -> Charge:

@@ -270,6 +270,10 @@ impl<'a> Asked<'a> {
         let charge = Charge::new(key, quota).enforcement(self.enforcement).emergency(self.emergency);
         let charge = charge.level(self.limits.level()).at_index(index);
         let charge = if self.cost == 1 { charge } else { charge.cost(self.cost)? };
+        let charge = match &self.limits {
+            Limits::Raw(raw) if raw.is_in_any_window() => charge.any_window(),
+            _ => charge,
+        };
         Ok(if self.is_flat { charge.flat() } else { charge })
     }
 

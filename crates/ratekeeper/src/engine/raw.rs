@@ -21,6 +21,7 @@ pub struct RawCharge<'a> {
     index: u16,
     cost: u64,
     is_flat: bool,
+    any_window: bool,
     enforcement: Enforcement,
     emergency: Emergency,
     owner: Option<Box<OwnerNames<'a>>>,
@@ -37,6 +38,7 @@ impl<'a> RawCharge<'a> {
             index: 0,
             cost: 1,
             is_flat: false,
+            any_window: false,
             enforcement: Enforcement::Enforce,
             emergency: Emergency::Off,
             owner: None,
@@ -78,6 +80,12 @@ impl<'a> RawCharge<'a> {
     #[must_use]
     pub fn flat(self) -> Self {
         Self { is_flat: true, ..self }
+    }
+
+    /// Counts in one counter, however long the window is: for callers that do not know it when they look.
+    #[must_use]
+    pub fn any_window(self) -> Self {
+        Self { any_window: true, ..self }
     }
 
     /// Lets overrides replace the quota: those of a project, or with `None` of the organisation.
@@ -131,6 +139,7 @@ impl<'a> RawCharge<'a> {
             index: self.index,
             cost: self.cost,
             is_flat: self.is_flat,
+            any_window: self.any_window,
             enforcement: self.enforcement,
             emergency: self.emergency,
             owner: self.owner.map(|owner| Box::new(owner.into_owned())),
@@ -159,6 +168,10 @@ impl RawRef<'_> {
 
     pub(super) fn quotas(&self) -> &[(Name, Quota)] {
         &self.charge().quota
+    }
+
+    pub(super) fn is_in_any_window(&self) -> bool {
+        self.charge().any_window
     }
 
     pub(super) fn index(&self) -> u16 {
