@@ -163,12 +163,6 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The id that it is charged once under, if there is one.
-    #[must_use]
-    pub fn id(&self) -> Option<&str> {
-        self.once.as_ref().map(|(id, _)| &**id)
-    }
-
     /// The rules that apply.
     pub fn rules(&self) -> impl Iterator<Item = DemandRule<'_>> {
         self.rules.iter().map(|asked| DemandRule {
