@@ -73,6 +73,20 @@ pub struct Receipt {
     pub detail: u32,
 }
 
+impl Receipt {
+    /// The receipt for the rest of a charge under `quota`, once `units` of it were given back.
+    #[must_use]
+    pub fn less(self, units: u32, quota: &Quota) -> Self {
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket if units > 0 && !quota.is_closed() => {
+                bucket::receipt_less(self, units, quota)
+            }
+            // It names a window, an entry or a holder, whatever is left in it.
+            _ => self,
+        }
+    }
+}
+
 /// What came of [`Counter::attempt`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
@@ -85,6 +99,11 @@ pub(crate) struct Attempt {
 /// What each algorithm does; learn one, know all. See the module's text for
 /// the order of the calls.
 pub(crate) trait Counter {
+    /// Lets a state that was charged and keeps what came know the window of its rule or plan, which an override's does
+    /// not shorten.
+    #[inline]
+    fn keep_for(&mut self, _own_window: u64) {}
+
     /// The newest instant it has seen, and its window.
     fn newest(&self) -> (u64, u64) {
         (0, 0)
@@ -125,8 +144,8 @@ pub(crate) trait Counter {
         Attempt { wait, proceed_after, status: self.status(quota, now), receipt }
     }
 
-    /// Gives back; says whether anything of the charge was still counted.
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool;
+    /// Gives back; says how many units of the charge were still counted.
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32;
 
     /// From when on it says no more than a vacant one.
     fn expires_at(&self) -> u64;
@@ -134,6 +153,10 @@ pub(crate) trait Counter {
 
 /// Boxed states count like any other.
 impl<C: Counter> Counter for Box<C> {
+    fn keep_for(&mut self, own_window: u64) {
+        (**self).keep_for(own_window);
+    }
+
     fn newest(&self) -> (u64, u64) {
         (**self).newest()
     }
@@ -162,7 +185,7 @@ impl<C: Counter> Counter for Box<C> {
         (**self).status(quota, now)
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         (**self).refund(quota, now, cost, receipt)
     }
 
@@ -250,6 +273,13 @@ impl State {
         each!(self, state => if state.is_unwell(quota, now) { state.heal(quota, now) });
     }
 
+    /// Lets a log or leases know the window of the rule or plan, in microseconds: what came stays at least as long,
+    /// also while an override has a shorter one.
+    #[inline]
+    pub fn keep_for(&mut self, own_window: u64) {
+        each!(self, state => state.keep_for(own_window));
+    }
+
     /// How long until `cost` (at least 1) would pass; [`Wait::NEVER`] if it is
     /// more than the quota ever holds. The state must be well.
     #[must_use]
@@ -288,12 +318,15 @@ impl State {
     }
 
     /// Gives `cost` units of the charge behind `receipt` back, never more than
-    /// are still taken. In another window it does nothing. Says whether anything of the charge was still
-    /// counted.
-    pub fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    /// are still taken. In another window it does nothing. Says how many units that was; one of which a part
+    /// has drained is one. If some were given back before, the receipt must be [what is left](Receipt::less).
+    pub fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         // Nothing is no reason to round a debt to the rate of another quota, and a closed quota has no rate: a
         // receipt cannot be of such a charge, unless somebody made it up.
-        cost > 0 && !quota.is_closed() && each!(self, state => state.refund(quota, now, cost, receipt))
+        if cost == 0 || quota.is_closed() {
+            return 0;
+        }
+        each!(self, state => state.refund(quota, now, cost, receipt))
     }
 
     /// From this instant on the state says no more than a vacant one.

@@ -11,6 +11,9 @@ use crate::quota::{Algorithm, LIMIT_MAX, Quota};
 
 /// The most charges one check may carry.
 pub const CHARGES_MAX: usize = 64;
+/// Charges on logs and places in one check. Each counts as 200 us of a server's work, and a check, which is
+/// never cut, as less than 5 ms.
+pub const LIST_CHARGES_MAX: usize = 24;
 
 /// Charges that fit a check without allocating.
 const CHARGES_INLINE: usize = 4;
@@ -234,13 +237,13 @@ impl<'a> Charge<'a> {
     }
 
     /// The [number of the window](Quota::window_number) that is part of its counter's identity under
-    /// `quota`, the one in force; 0 if the counter has all windows. Logs and leases keep their
-    /// entries whatever the window is.
+    /// `quota`, the one in force; 0 if the counter has all windows. A log or a list of holders has the window of
+    /// the rule or plan: an override's is judged on the same entries.
     #[must_use]
     #[inline]
     pub fn window_number(&self, quota: &Quota) -> u64 {
         match quota.algorithm() {
-            Algorithm::SlidingLog | Algorithm::Concurrency => 0,
+            Algorithm::SlidingLog | Algorithm::Concurrency => self.quota.window_number(),
             _ if self.any_window || self.overrides.is_some() && self.shared_scope().is_some() => 0,
             _ => quota.window_number(),
         }
@@ -275,24 +278,38 @@ impl<'a> Charges<'a> {
     /// both costs.
     ///
     /// # Errors
-    /// If there are [`CHARGES_MAX`] already, costs add up beyond the largest
-    /// cost, the key stands under another quota, or another charge counts on the
+    /// If there are [`CHARGES_MAX`] already, or [`LIST_CHARGES_MAX`] on logs and places, costs add up
+    /// beyond the largest cost, the key stands under another quota, or another charge counts on the
     /// same [shared](Charge::shared_scope) counter.
     #[inline]
     pub fn push(&mut self, charge: Charge<'a>) -> Result<(), InvalidInput> {
-        let algorithm = charge.quota.algorithm();
-        let same = |known: &&mut Charge<'a>| known.key == charge.key && known.quota.algorithm() == algorithm;
-        if let Some(known) = self.0.iter_mut().find(same) {
-            return known.absorb(&charge);
+        let same = |known: &Charge<'a>| {
+            known.key == charge.key && known.quota.algorithm() == charge.quota.algorithm()
+        };
+        if let Some(at) = self.0.iter().position(same) {
+            return self.0[at].absorb(&charge);
         }
+        if charge.overrides.is_some() || is_listed(&charge) || self.0.len() == CHARGES_MAX {
+            self.refuse_one_too_many(&charge)?;
+        }
+        self.0.push(charge);
+        Ok(())
+    }
+
+    /// Refuses what is one too many: a charge, one that keeps a list, or one on a shared counter.
+    #[cold]
+    fn refuse_one_too_many(&self, charge: &Charge<'a>) -> Result<(), InvalidInput> {
         if charge.overrides.is_some() {
-            self.refuse_second_share(&charge)?;
+            self.refuse_second_share(charge)?;
         }
         if self.0.len() == CHARGES_MAX {
             let got = format!("more than {CHARGES_MAX} charges");
             return Err(InvalidInput::range(Field::Check, got, 1, CHARGES_MAX as u64, "charges"));
         }
-        self.0.push(charge);
+        if is_listed(charge) && self.0.iter().filter(|known| is_listed(known)).count() == LIST_CHARGES_MAX {
+            let got = format!("more than {LIST_CHARGES_MAX} charges by sliding_log and concurrency");
+            return Err(InvalidInput::range(Field::Check, got, 0, LIST_CHARGES_MAX as u64, "of them"));
+        }
         Ok(())
     }
 
@@ -322,12 +339,18 @@ impl<'a> Charges<'a> {
     }
 }
 
+/// Whether a charge is kept in a list that grows.
+fn is_listed(charge: &Charge<'_>) -> bool {
+    charge.quota.algorithm().keeps_all()
+}
+
 #[cold]
 fn no_charge() -> InvalidInput {
     InvalidInput::range(Field::Check, "no charge", 1, CHARGES_MAX as u64, "charges")
 }
 
 impl<'a> Charge<'a> {
+    #[cold]
     fn absorb(&mut self, other: &Charge<'a>) -> Result<(), InvalidInput> {
         if *self != (Charge { cost: self.cost, index: self.index, ..*other }) {
             let got = format!("{} on one key as {} and as {}", self.key.label(), self.quota, other.quota);
@@ -484,6 +507,14 @@ mod tests {
         let mut more = subjects.iter().map(|s| Charge::new(Key::new(scope, s).unwrap(), &quota));
         let error = more.find_map(|charge| charges.push(charge).err()).unwrap().to_string();
         assert!(error.contains("got more than 64 charges"), "{error}");
+
+        let log: Quota = "10/s sliding_log".parse().unwrap();
+        let mut logs = Charges::new();
+        let mut more = subjects.iter().map(|s| Charge::new(Key::new(scope, s).unwrap(), &log));
+        let error = more.find_map(|charge| logs.push(charge).err()).unwrap().to_string();
+        assert!(error.contains("more than 24 charges by sliding_log and concurrency"), "{error}");
+        assert_eq!(logs.check().unwrap().charges().len(), LIST_CHARGES_MAX);
+        logs.push(charge).unwrap();
 
         let big = charge.cost(LIMIT_MAX.into()).unwrap();
         assert!(charges.push(big).unwrap_err().to_string().starts_with("cost: got 1000000003"));

@@ -1,16 +1,23 @@
 //! The answer: allowed or denied, with the state of every quota it touched.
 
+mod given_back;
+mod verdict;
+mod words;
+
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Receipt, Status};
-use crate::check::{Charge, Check, Enforcement, Level};
+pub(crate) use self::given_back::GivenBack;
+pub use self::given_back::{GiveBack, RECEIPT_MAX, ReceiptNote};
+pub(crate) use self::verdict::CounterNumber;
+pub use self::verdict::Verdict;
+pub use self::words::Labels;
+use self::words::Sentence;
+use crate::check::Enforcement;
 use crate::name::Name;
-use crate::quota::{Algorithm, Quota};
-use crate::time::{Timestamp, Wait, write_micros};
+use crate::time::{Timestamp, Wait};
 
 /// Verdicts that fit a decision without allocating.
 pub(crate) const VERDICTS_INLINE: usize = 4;
@@ -37,221 +44,13 @@ pub enum Origin {
     Outage,
     /// No rule applied.
     Unlimited,
+    /// To find out which rules apply was more work than the budget of a request: it is denied whole, and nothing
+    /// was charged.
+    Budget,
 }
 
-/// What one quota said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    pub(crate) name: Name,
-    pub(crate) quota: Quota,
-    pub(crate) reset_after: u64,
-    pub(crate) retry_after: Wait,
-    pub(crate) receipt_at: u64,
-    pub(crate) receipt_detail: u32,
-    pub(crate) remaining: u32,
-    pub(crate) cost: u32,
-    pub(crate) level: Level,
-    pub(crate) enforcement: Enforcement,
-    /// Whether the receipt is one.
-    pub(crate) charged: bool,
-    pub(crate) index: u16,
-    pub(crate) counter: CounterNumber,
-    pub(crate) given_back: GivenBack,
-    /// The number of the receipt, if it left the process; else 0.
-    pub(crate) nonce: CounterNumber,
-}
-
-/// How long a receipt that left the process is good for.
-pub const RECEIPT_MAX: Duration = Duration::from_secs(24 * 3_600);
-
-/// A charge to give back units of.
-#[derive(Clone, Copy, Debug)]
-pub struct GiveBack<'c, 'd> {
-    /// The charge.
-    pub charge: &'c Charge<'c>,
-    /// What was said of it when it was charged.
-    pub verdict: &'d Verdict,
-    /// Proof of it.
-    pub receipt: Receipt,
-    /// Units to give back, at least one.
-    pub units: u32,
-    /// What the store has to remember, if the receipt left the process.
-    pub note: Option<ReceiptNote>,
-}
-
-/// What a store remembers of a receipt that left the process: it may come back any number of times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceiptNote {
-    /// The number of the receipt, which no other receipt of the counter has.
-    pub nonce: u64,
-    /// Units of the charge. All that is ever given back together is at most that.
-    pub cost: u32,
-    /// From this instant on, in microseconds, nothing is given back.
-    pub until: u64,
-}
-
-/// Units of a charge that were given back so far. A charge that was given back is still the same charge.
-#[derive(Debug, Default)]
-pub(crate) struct GivenBack(AtomicU32);
-
-impl GivenBack {
-    /// Takes up to `units` of what is left of `cost`.
-    fn take(&self, cost: u32, units: u32) -> u32 {
-        let more = |given: u32| Some(given.saturating_add(units).min(cost));
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).unwrap_or(cost);
-        units.min(cost.saturating_sub(before))
-    }
-}
-
-impl Clone for GivenBack {
-    fn clone(&self) -> Self {
-        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-impl PartialEq for GivenBack {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for GivenBack {}
-
-/// A number for a counter or a receipt. Verdicts of different stores are equal if they say the same.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CounterNumber(pub(crate) u64);
-
-impl PartialEq for CounterNumber {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for CounterNumber {}
-
-impl Verdict {
-    /// The quota's name.
-    #[must_use]
-    pub const fn name(&self) -> Name {
-        self.name
-    }
-
-    /// The quota in force, overrides included.
-    #[must_use]
-    pub const fn quota(&self) -> &Quota {
-        &self.quota
-    }
-
-    /// Who set it.
-    #[must_use]
-    pub const fn level(&self) -> Level {
-        self.level
-    }
-
-    /// Whether it could have denied the check.
-    #[must_use]
-    pub const fn enforcement(&self) -> Enforcement {
-        self.enforcement
-    }
-
-    /// Units asked for.
-    #[must_use]
-    pub const fn cost(&self) -> u32 {
-        self.cost
-    }
-
-    /// Units left, after the charge if there was one.
-    #[must_use]
-    #[inline]
-    pub const fn remaining(&self) -> u32 {
-        self.remaining
-    }
-
-    /// Time until the quota is full again if nobody else asks.
-    #[must_use]
-    pub const fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.reset_after)
-    }
-
-    /// When this quota alone would let the same charge pass.
-    #[must_use]
-    pub const fn retry_after(&self) -> Wait {
-        self.retry_after
-    }
-
-    /// Which item of the call it is about ([`Charge::at_index`](crate::Charge::at_index)).
-    #[must_use]
-    pub fn index(&self) -> usize {
-        self.index.into()
-    }
-
-    /// The store's number for the counter: refunds are paired with charges by it.
-    #[must_use]
-    pub const fn counter(&self) -> u64 {
-        self.counter.0
-    }
-
-    /// Proof of the charge, if something was charged.
-    #[must_use]
-    #[inline]
-    pub fn receipt(&self) -> Option<Receipt> {
-        self.charged.then_some(Receipt { at: self.receipt_at, detail: self.receipt_detail })
-    }
-
-    /// The number of its receipt, if the decision was made under an id or left the process; else 0.
-    #[must_use]
-    pub const fn nonce(&self) -> u64 {
-        self.nonce.0
-    }
-
-    /// The instant, in microseconds, from which on the charge no longer counts.
-    #[must_use]
-    pub fn counted_until(&self) -> u64 {
-        let windows = match self.quota.algorithm() {
-            Algorithm::SlidingWindow => 2,
-            Algorithm::SlidingLog => 1,
-            // The receipt names the end itself.
-            _ => 0,
-        };
-        self.receipt_at.saturating_add(windows * self.quota.window_micros()).saturating_add(1)
-    }
-
-    /// Whether this quota had room.
-    #[must_use]
-    pub const fn is_admitted(&self) -> bool {
-        self.retry_after.is_none()
-    }
-
-    /// Whether this quota denied the check.
-    #[must_use]
-    pub fn is_denied(&self) -> bool {
-        !self.is_admitted() && self.enforcement == Enforcement::Enforce && self.cost > 0
-    }
-
-    /// Whether `retry_after` is only an upper bound, as it is for leases: a
-    /// holder may come back before its lease ends.
-    #[must_use]
-    pub fn is_at_latest(&self) -> bool {
-        self.quota.algorithm() == Algorithm::Concurrency
-    }
-
-    pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
-        self.charged = true;
-        self.receipt_at = receipt.at;
-        self.receipt_detail = receipt.detail;
-    }
-
-    pub(crate) fn set_status(&mut self, status: Status) {
-        self.remaining = status.remaining;
-        self.reset_after = status.reset_after;
-    }
-
-    /// Orders by the share of the capacity that is left.
-    fn by_share_left(&self, other: &Self) -> std::cmp::Ordering {
-        let share = |of: &Self, whole: &Self| u64::from(of.remaining) * u64::from(whole.quota.capacity());
-        share(self, other).cmp(&share(other, self))
-    }
-}
+/// Why a request is denied that no quota and no outage denied.
+pub const CONDITION_BUDGET: &str = "condition_budget";
 
 /// When to try again where a rule denies because the store is away.
 const OUTAGE_RETRY_MICROS: u64 = 1_000_000;
@@ -279,6 +78,26 @@ impl Decision {
             Outcome::Deny => Wait::micros(OUTAGE_RETRY_MICROS),
         };
         Self { outcome, origin, at, retry_after, ..Self::default() }
+    }
+
+    /// A denial because the conditions of a request were more work than its budget. The same request is never
+    /// less work, so there is nothing to wait for.
+    #[must_use]
+    #[cold]
+    pub fn beyond_budget(at: Timestamp) -> Self {
+        Self {
+            outcome: Outcome::Deny,
+            origin: Origin::Budget,
+            at,
+            retry_after: Wait::NEVER,
+            ..Self::default()
+        }
+    }
+
+    /// Why it is denied, if that is neither a quota nor an outage: [`CONDITION_BUDGET`].
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        (self.origin == Origin::Budget && !self.is_allowed()).then_some(CONDITION_BUDGET)
     }
 
     /// The same decision, marked as coming from `origin`.
@@ -350,6 +169,11 @@ impl Decision {
         }
     }
 
+    /// Notes that a reservation holds what was charged: from then on it is settled or cancelled, not refunded.
+    pub fn set_held(&mut self) {
+        self.verdicts.iter_mut().for_each(|verdict| verdict.held = true);
+    }
+
     /// Gives verdicts other numbers for their counters; a verdict without one is about none.
     pub fn renumber(&mut self, mut number: impl FnMut(&Verdict) -> Option<u64>) {
         for verdict in &mut self.verdicts {
@@ -358,36 +182,6 @@ impl Decision {
                 None => verdict.charged = false,
             }
         }
-    }
-
-    /// What of this decision is given back to `check` if up to `units` of each charge are: each charge with
-    /// the verdict on its own counter under the same algorithm, and how many units. The decision keeps
-    /// count, so that however often it is given back, it is never more than was charged. `counter_of` is the
-    /// store's number for the counter of a charge.
-    pub fn given_back_to<'d, 'c>(
-        &'d self,
-        check: &Check<'c>,
-        units: u32,
-        counter_of: impl Fn(&Charge<'c>) -> u64,
-    ) -> impl Iterator<Item = GiveBack<'c, 'd>> {
-        let oldest = self.at.after(RECEIPT_MAX).as_micros();
-        let charged = self.verdicts.iter().filter(|_| self.is_allowed());
-        let charges = check.charges();
-        charged.filter_map(move |verdict| {
-            let receipt = verdict.receipt()?;
-            let same = |charge: &&'c Charge<'c>| {
-                charge.quota.algorithm() == verdict.quota.algorithm()
-                    && counter_of(charge) == verdict.counter.0
-            };
-            let charge = charges.iter().find(same)?;
-            let units = verdict.given_back.take(verdict.cost, units);
-            let until = verdict.counted_until().min(oldest);
-            let note = ReceiptNote { nonce: verdict.nonce.0, cost: verdict.cost, until };
-            // A holder has a number of its own, so nothing of it is given back twice.
-            let is_noted = note.nonce != 0 && verdict.quota.algorithm() != Algorithm::Concurrency;
-            let note = is_noted.then_some(note);
-            (units > 0).then_some(GiveBack { charge, verdict, receipt, units, note })
-        })
     }
 
     /// Whether some quota had no room: it denied the check, or would have if it
@@ -469,124 +263,5 @@ impl Decision {
     #[must_use]
     pub const fn labelled<'d>(&'d self, labels: Labels<'d>) -> impl fmt::Display + use<'d> {
         Sentence { decision: self, labels }
-    }
-}
-
-/// The names that a caller gave to its raw charges, by [`Verdict::index`]. None for decisions of rules,
-/// which have names of their own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Labels<'a>(pub &'a [&'a str]);
-
-impl<'a> Labels<'a> {
-    /// What people call the quota of a verdict.
-    #[must_use]
-    pub fn of(&self, verdict: &Verdict) -> &'a str {
-        self.0.get(verdict.index()).copied().unwrap_or_else(|| verdict.name.label())
-    }
-}
-
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.labelled(Labels::default()).fmt(f)
-    }
-}
-
-struct Sentence<'d> {
-    decision: &'d Decision,
-    labels: Labels<'d>,
-}
-
-impl fmt::Display for Sentence<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { origin, outcome, verdicts, .. } = self.decision;
-        match (origin, outcome) {
-            (Origin::Outage, Outcome::Allow) => {
-                return f.write_str("allowed without counting: the store did not answer");
-            }
-            (Origin::Outage, Outcome::Deny) => {
-                return f.write_str("denied: the store did not answer, and the rule denies then");
-            }
-            (Origin::Repeat, _) => f.write_str("repeated, charged once: ")?,
-            (Origin::Store | Origin::Unlimited, _) => {}
-        }
-        match (outcome, self.decision.strictest()) {
-            (Outcome::Allow, None) if verdicts.is_empty() => f.write_str("allowed: no limit applies"),
-            (Outcome::Allow, None) => f.write_str("allowed: every limit that applies only watches"),
-            (Outcome::Allow, Some(verdict)) => allowed(f, self, verdict),
-            (Outcome::Deny, Some(verdict)) => denied(f, self, verdict),
-            (Outcome::Deny, None) => f.write_str("denied"),
-        }
-    }
-}
-
-fn allowed(f: &mut fmt::Formatter<'_>, sentence: &Sentence<'_>, verdict: &Verdict) -> fmt::Result {
-    let (decision, name) = (sentence.decision, sentence.labels.of(verdict));
-    if verdict.level == Level::Emergency {
-        let by = if verdict.is_admitted() { "lifted" } else { "blocked" };
-        return write!(f, "allowed: {name} is {by} by an operator");
-    }
-    write!(
-        f,
-        "allowed: {name} has {} of {} left ({}{})",
-        verdict.remaining,
-        verdict.quota.capacity(),
-        verdict.quota,
-        By(verdict.level),
-    )?;
-    if verdict.reset_after > 0 {
-        f.write_str(", full again in ")?;
-        write_micros(f, verdict.reset_after)?;
-    }
-    if decision.proceed_after > 0 {
-        f.write_str("; proceed in ")?;
-        write_micros(f, decision.proceed_after)?;
-    }
-    Ok(())
-}
-
-fn denied(f: &mut fmt::Formatter<'_>, sentence: &Sentence<'_>, verdict: &Verdict) -> fmt::Result {
-    let (decision, name) = (sentence.decision, sentence.labels.of(verdict));
-    if !verdict.is_denied() {
-        return write!(f, "given up: {name} would let it proceed in {}", decision.retry_after);
-    }
-    let Verdict { quota, cost, remaining, level, .. } = verdict;
-    if *level == Level::Emergency {
-        return write!(f, "denied: {name} is blocked by an operator");
-    }
-    if verdict.retry_after.is_never() {
-        return write!(f, "denied by {name}: a cost of {cost} can never pass {quota}{}", By(*level));
-    }
-    write!(
-        f,
-        "denied by {name}: {} of {} left ({quota}{}), {cost} asked for",
-        remaining,
-        quota.capacity(),
-        By(*level),
-    )?;
-    let others = decision.verdicts.iter().filter(|other| other.is_denied()).count().saturating_sub(1);
-    match others {
-        0 => {}
-        1 => f.write_str(", and 1 other limit denies too")?,
-        _ => write!(f, ", and {others} other limits deny too")?,
-    }
-    let (at_latest, wait) = (verdict.is_at_latest(), decision.retry_after);
-    if wait.is_never() {
-        return f.write_str("; it can never pass");
-    }
-    write!(f, "; the same request passes in {}{wait}", if at_latest { "at most " } else { "" })
-}
-
-/// Says who set a quota, where it was not the rule itself.
-struct By(Level);
-
-impl fmt::Display for By {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Level::Default | Level::Emergency => Ok(()),
-            Level::Plan => f.write_str(", set by the plan"),
-            Level::Custom => f.write_str(", set for this key"),
-            Level::Organisation => f.write_str(", overridden for the organisation"),
-            Level::Project => f.write_str(", overridden for the project"),
-        }
     }
 }

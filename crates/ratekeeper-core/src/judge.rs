@@ -90,23 +90,65 @@ pub fn judge_one(
         }
         let commit = charge.cost > 0 && !peek;
         let attempt = counter.attempt(quota, now, charge.cost.max(1), commit);
-        begin(decision, now);
-        if charge.can_deny() {
-            decision.proceed_after = attempt.proceed_after;
-            if !attempt.wait.is_none() {
-                decision.outcome = Outcome::Deny;
-                decision.retry_after = attempt.wait;
-            }
+        if attempt.receipt.is_some() {
+            counter.keep_for(charge.quota.window_micros());
         }
-        // Over the verdict of the decision before, where there is one: in place
-        // is cheaper than built and moved.
-        if let [verdict] = decision.verdicts.as_mut_slice() {
-            *verdict = verdict_of(charge, quota, level, &attempt);
-        } else {
-            decision.verdicts.clear();
-            decision.verdicts.push(verdict_of(charge, quota, level, &attempt));
-        }
+        answer(charge, (quota, level), now, &attempt, decision);
     });
+}
+
+/// Judges a check of a single charge if the quota has no room for it, whatever the charge makes of that, and says
+/// whether it was so; otherwise nothing is judged.
+///
+/// Such a judgement changes no state, so a copy will do: for stores that can read a counter without keeping
+/// others out. `state` is as it was afterwards.
+#[inline]
+pub fn judge_denied(
+    charge: &Charge<'_>,
+    (quota, level): (&Quota, Level),
+    state: &mut State,
+    now: Timestamp,
+    decision: &mut Decision,
+) -> bool {
+    each!(state, counter => {
+        let now = instant_of(counter, now.as_micros());
+        if counter.is_unwell(quota, now) || charge.emergency != Emergency::Off {
+            return false;
+        }
+        let attempt = counter.attempt(quota, now, charge.cost.max(1), false);
+        if attempt.wait.is_none() {
+            return false;
+        }
+        answer(charge, (quota, level), now, &attempt, decision);
+        true
+    })
+}
+
+/// Makes the decision of a single charge.
+#[inline(always)] // Else its parts go through memory: the commonest decision of all.
+fn answer(
+    charge: &Charge<'_>,
+    (quota, level): (&Quota, Level),
+    now: u64,
+    attempt: &Attempt,
+    decision: &mut Decision,
+) {
+    begin(decision, now);
+    if charge.can_deny() {
+        decision.proceed_after = attempt.proceed_after;
+        if !attempt.wait.is_none() {
+            decision.outcome = Outcome::Deny;
+            decision.retry_after = attempt.wait;
+        }
+    }
+    // Over the verdict of the decision before, where there is one: in place
+    // is cheaper than built and moved.
+    if let [verdict] = decision.verdicts.as_mut_slice() {
+        *verdict = verdict_of(charge, quota, level, attempt);
+    } else {
+        decision.verdicts.clear();
+        decision.verdicts.push(verdict_of(charge, quota, level, attempt));
+    }
 }
 
 /// A single charge out of the ordinary.
@@ -173,37 +215,87 @@ pub(crate) fn shared_instant(server_now: u64, newest: impl Fn(u64) -> u64) -> u6
 /// one pass instead of three. If one does not, or is out of the ordinary, puts
 /// everything back and says so.
 fn charge_all<'c>(cases: &mut [impl AsCase<'c>], now: u64, decision: &mut Decision) -> bool {
-    begin(decision, now);
-    decision.verdicts.clear();
     let mut originals: SmallVec<[State; 4]> = SmallVec::new();
+    let mut one_by_one = OneByOne::at(now, cases.len(), decision);
     for case in cases.iter_mut() {
         let Case { charge, resolved, state } = case.as_mut();
-        let (quota, level) = match resolved {
+        let terms = match resolved {
             Some((quota, level)) => (&*quota, *level),
             None => (charge.quota, charge.level),
         };
-        let ordinary = charge.emergency == Emergency::Off && state.is_small();
-        let attempt = ordinary.then(|| {
-            originals.push(state.clone());
-            each!(state, counter => {
-                let well = !counter.is_unwell(quota, now);
-                well.then(|| counter.attempt(quota, now, charge.cost.max(1), charge.cost > 0))
-            })
-        });
-        match attempt.flatten() {
-            Some(attempt) if attempt.wait.is_none() || !charge.can_deny() => {
-                if charge.can_deny() {
-                    decision.proceed_after = decision.proceed_after.max(attempt.proceed_after);
-                }
-                decision.verdicts.push(verdict_of(charge, quota, level, &attempt));
-            }
-            _ => {
-                put_back(cases, originals);
-                return false;
-            }
+        if !state.is_small() {
+            put_back(cases, originals);
+            return false;
+        }
+        originals.push(state.clone());
+        if !one_by_one.charge(charge, terms, state) {
+            put_back(cases, originals);
+            return false;
         }
     }
     true
+}
+
+/// A check of several charges that are charged one by one, in the hope that all admit, which most checks do.
+///
+/// The states are the caller's, who writes them back only if every charge said yes. If one did not, the
+/// states and the decision say nothing: the check is to be [judged](judge()) as a whole, on what was there before.
+#[derive(Debug)]
+pub struct OneByOne<'d> {
+    now: u64,
+    charged: usize,
+    decision: &'d mut Decision,
+}
+
+impl<'d> OneByOne<'d> {
+    /// A check of `charges` at `now`, whose decision is written over `decision`.
+    #[inline]
+    pub fn new(now: Timestamp, charges: usize, decision: &'d mut Decision) -> Self {
+        Self::at(now.as_micros(), charges, decision)
+    }
+
+    #[inline]
+    fn at(now: u64, charges: usize, decision: &'d mut Decision) -> Self {
+        begin(decision, now);
+        // Over the verdicts of the decision before, if there are as many.
+        if decision.verdicts.len() != charges {
+            decision.verdicts.clear();
+        }
+        Self { now, charged: 0, decision }
+    }
+
+    /// Charges the next one on its state under the quota in force; says whether it could. It cannot if the quota
+    /// has no room, and if anything is out of the ordinary: a state that grows, a step of the clock, a switch.
+    #[inline]
+    pub fn charge(
+        &mut self,
+        charge: &Charge<'_>,
+        (quota, level): (&Quota, Level),
+        state: &mut State,
+    ) -> bool {
+        if charge.emergency != Emergency::Off || !state.is_small() {
+            return false;
+        }
+        let (now, decision) = (self.now, &mut *self.decision);
+        let attempt = each!(state, counter => {
+            if instant_of(counter, now) != now || counter.is_unwell(quota, now) {
+                return false;
+            }
+            counter.attempt(quota, now, charge.cost.max(1), charge.cost > 0)
+        });
+        if charge.can_deny() {
+            if !attempt.wait.is_none() {
+                return false;
+            }
+            decision.proceed_after = decision.proceed_after.max(attempt.proceed_after);
+        }
+        match decision.verdicts.get_mut(self.charged) {
+            Some(verdict) => *verdict = verdict_of(charge, quota, level, &attempt),
+            None => decision.verdicts.push(verdict_of(charge, quota, level, &attempt)),
+        }
+        self.charged += 1;
+        true
+    }
 }
 
 fn put_back<'c>(cases: &mut [impl AsCase<'c>], originals: impl IntoIterator<Item = State>) {
@@ -268,6 +360,7 @@ fn judge_well<'c>(cases: &mut [impl AsCase<'c>], now: u64, peek: bool, veto: Wai
         }
         if charged && !peek {
             verdict.set_receipt(state.charge(&quota, now, charge.cost));
+            state.keep_for(charge.quota.window_micros());
         }
         verdict.set_status(state.status(&quota, now));
     }
@@ -315,9 +408,32 @@ fn verdict_of(charge: &Charge<'_>, quota: &Quota, level: Level, attempt: &Attemp
         level: if charge.emergency == Emergency::Off { level } else { Level::Emergency },
         enforcement: charge.enforcement,
         charged: attempt.receipt.is_some(),
+        held: false,
         index: charge.index,
         counter: CounterNumber::default(),
         given_back: GivenBack::default(),
         nonce: CounterNumber::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::name::Name;
+
+    /// Stores put back what they looked at, so a peek must leave it as it was, also after a step of the clock.
+    #[test]
+    fn a_peek_leaves_a_state_that_needs_healing_as_it_was() {
+        let (late, early) = (Timestamp::from_secs(1_000_000), Timestamp::from_secs(1_000));
+        for algorithm in Algorithm::ALL {
+            let quota = Quota::new(algorithm, 5, std::time::Duration::from_secs(60)).unwrap();
+            let charge = Charge::new(Key::new(Name::new("healed").unwrap(), "ann").unwrap(), &quota);
+            let (mut state, mut decision) = (State::vacant(algorithm), Decision::default());
+            judge_one(&charge, (&quota, Level::Default), &mut state, late, false, &mut decision);
+            let before = state.clone();
+            judge_one(&charge, (&quota, Level::Default), &mut state, early, true, &mut decision);
+            assert_eq!(state, before, "{algorithm}");
+        }
     }
 }

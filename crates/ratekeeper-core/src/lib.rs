@@ -55,10 +55,14 @@ mod wire;
 
 pub use algorithm::{Receipt, State, Status};
 pub use calendar::{Calendar, CalendarUnit, OFFSET_MINUTES_MAX};
-pub use check::{CHARGES_MAX, COST_BEYOND, Charge, Charges, Check, Emergency, Enforcement, Level};
-pub use decision::{Decision, GiveBack, Labels, Origin, Outcome, RECEIPT_MAX, ReceiptNote, Verdict};
+pub use check::{
+    CHARGES_MAX, COST_BEYOND, Charge, Charges, Check, Emergency, Enforcement, LIST_CHARGES_MAX, Level,
+};
+pub use decision::{
+    CONDITION_BUDGET, Decision, GiveBack, Labels, Origin, Outcome, RECEIPT_MAX, ReceiptNote, Verdict,
+};
 pub use error::{Field, InvalidInput, SHOWN_CHARS_MAX, printable};
-pub use judge::{AsCase, Case, judge, judge_one};
+pub use judge::{AsCase, Case, OneByOne, judge, judge_denied, judge_one};
 pub use key::{Key, SUBJECT_BYTES_MAX};
 pub use ledger::{Begin, HELD_MAX, Held, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_MAX, Reservation, Settled};
 pub use model::Model;

@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 
 /// The name's number, subject, algorithm and [window](Quota::window_number); without a name, the
 /// counter of a [shared scope](Charge::shared_scope). That and the gate of a penalty have one
-/// counter for all windows: 0 stands for them. So have logs and leases.
+/// counter for all windows: 0 stands for them. Logs and leases have the window of the rule or plan.
 type Counter = (Option<u64>, Box<[u8]>, Algorithm, u64);
 type OverrideId = (String, String, Option<String>);
 
@@ -80,12 +80,15 @@ impl Model {
         Ok(decision)
     }
 
-    /// Refuses a window too many of a quota and key, in which something counts or would.
+    /// Refuses a window too many of a quota and key, in which something counts or would. What keeps all that came
+    /// is kept apart under each algorithm, the rest together.
     fn has_room_for(&self, ids: &[Counter], now: Timestamp) -> Result<(), InvalidInput> {
         let is_live =
             |id: &Counter| self.counters.get(id).is_some_and(|state| state.expires_at() > now.as_micros());
         for id in ids.iter().filter(|id| id.3 > 0 && !is_live(id)) {
-            let same = |other: &&Counter| (other.0, &other.1, other.2) == (id.0, &id.1, id.2);
+            // Logs are kept apart from leases, and both from the rest.
+            let is_beside = |other: &Counter| other.2 == id.2 || !(other.2.keeps_all() || id.2.keeps_all());
+            let same = |other: &&Counter| (other.0, &other.1) == (id.0, &id.1) && is_beside(other);
             let live = self.counters.keys().filter(same).filter(|other| other.3 > 0 && is_live(other));
             if live.count() >= WINDOWS_MAX {
                 return Err(too_many_windows());
@@ -132,7 +135,10 @@ impl Model {
         match self.ledger.begin(reservation, check, now)? {
             Begin::Repeat(decision) => Ok(*decision),
             Begin::New | Begin::Full => {
-                let decision = self.check(check, now)?;
+                let mut decision = self.check(check, now)?;
+                if reservation.held_for().is_some() {
+                    decision.set_held();
+                }
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held = held.filter_map(|(charge, verdict)| {
                     Held::new(counter(charge, verdict.quota()), charge, verdict)
@@ -170,29 +176,34 @@ impl Model {
 
     fn give_back(&mut self, back: &GiveBack<'_, '_>, now: u64) -> u32 {
         let quota = back.verdict.quota();
-        let counter = counter(back.charge, quota);
+        let counter = counter(&back.charge_made(), quota);
         let Some(state) = self.counters.get_mut(&counter) else { return 0 };
-        let units = match back.note {
-            Some(note) if note.until <= now => 0,
+        let (before, units) = match back.note {
+            Some(note) if note.until <= now => (0, 0),
             Some(note) => {
                 let given = self.given_back.get(&(counter.clone(), note.nonce)).copied().unwrap_or(0);
-                back.units.min(note.cost.saturating_sub(given))
+                (given, back.units.min(note.cost.saturating_sub(given)))
             }
-            None => back.units,
+            None => (0, back.units),
         };
         let now = state.instant(now);
-        if units == 0 || !state.refund(quota, now, units, back.receipt) {
-            return 0;
+        let given = state.refund(quota, now, units, back.receipt.less(before, quota));
+        if let Some(note) = back.note.filter(|_| given > 0) {
+            *self.given_back.entry((counter, note.nonce)).or_default() += given;
         }
-        if let Some(note) = back.note {
-            *self.given_back.entry((counter, note.nonce)).or_default() += units;
-        }
-        units
+        given
     }
 
-    /// Forgets a counter in all its windows, and the shared one that the key may stand for.
-    pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) {
-        self.counters.retain(|id, _| !is_of(id, key, algorithm));
+    /// Forgets a counter in all its windows, and the shared one that the key may stand for. Says whether
+    /// something counted in it.
+    pub fn reset(&mut self, key: Key<'_>, algorithm: Algorithm, now: Timestamp) -> bool {
+        let mut counted = false;
+        self.counters.retain(|id, state| {
+            let is_one = is_of(id, key, algorithm);
+            counted |= is_one && state.expires_at() > now.as_micros();
+            !is_one
+        });
+        counted
     }
 
     /// Whether [`Model::reset`] would forget a state that says nothing any more: a store may have

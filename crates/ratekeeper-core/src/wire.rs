@@ -76,6 +76,7 @@ impl From<VerdictParts> for Verdict {
             level: parts.level,
             enforcement: parts.enforcement,
             charged: parts.receipt.is_some(),
+            held: false,
             index: parts.index,
             counter: CounterNumber(parts.counter),
             given_back: GivenBack::default(),

@@ -120,19 +120,23 @@ impl Bucket {
     }
 
     /// Units drain in the order they came, so a charge is owed until the
-    /// instant its receipt names: only what is left of it can be given back.
-    fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    /// instant its receipt names: only what is left of it can be given back. A unit that has begun to
+    /// drain counts as one.
+    fn give_back(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         let owed_still = match receipt.at.checked_sub(now) {
             // Receipts come from outside, too.
             Some(micros) => carried(micros, receipt.detail.into(), quota),
             None => Span::default(),
         };
-        let given = plus_units(Span::default(), cost, quota).min(owed_still);
         let debt = self.debt(quota, now);
-        let is_owed = given > Span::default() && debt > Span::default();
-        let left = if given < debt { minus(debt, given, quota) } else { Span::default() };
-        self.set_debt(quota, now, left);
-        is_owed
+        let given = plus_units(Span::default(), cost, quota).min(owed_still).min(debt);
+        // Nothing is no reason to round a debt to the rate of another quota.
+        if given == Span::default() {
+            return 0;
+        }
+        self.set_debt(quota, now, minus(debt, given, quota));
+        // At most the cost, which is a u32; a debt that was cut to what is remembered may make it less.
+        units_begun(given, quota).min(cost.into()) as u32
     }
 
     #[inline]
@@ -169,7 +173,7 @@ impl Counter for TokenBucket {
 
     /// The parts below in one, so that the debt is worked out once: this is
     /// the commonest charge of all.
-    #[inline]
+    #[inline(always)] // Its parts would go through memory otherwise.
     fn attempt(&mut self, quota: &Quota, now: u64, cost: u32, commit: bool) -> Attempt {
         if quota.is_closed() {
             let status = self.0.closed(now);
@@ -211,7 +215,7 @@ impl Counter for TokenBucket {
         }
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         self.0.give_back(quota, now, cost, receipt)
     }
 
@@ -264,7 +268,7 @@ impl Counter for LeakyBucket {
         Status { remaining, reset_after: self.0.reset_after(quota, now) }
     }
 
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         self.0.give_back(quota, now, cost, receipt)
     }
 
@@ -311,6 +315,21 @@ fn minus(larger: Span, smaller: Span, quota: &Quota) -> Span {
         Some(rest) => Span { micros, rest },
         None => Span { micros: micros - 1, rest: larger.rest + (quota.limit() - smaller.rest) },
     }
+}
+
+/// How many units a span is, the last of them perhaps in part.
+fn units_begun(span: Span, quota: &Quota) -> u64 {
+    let scaled = u128::from(span.micros) * u128::from(quota.limit()) + u128::from(span.rest);
+    u64::try_from(scaled.div_ceil(quota.window_micros().into())).unwrap_or(u64::MAX)
+}
+
+/// Where what is left of a charge stands in a bucket once `units` of it were given back: as much earlier as
+/// these took, because whatever was charged after it has moved up.
+pub(super) fn receipt_less(receipt: Receipt, units: u32, quota: &Quota) -> Receipt {
+    let place = carried(receipt.at, receipt.detail.into(), quota);
+    let gone = plus_units(Span::default(), units, quota);
+    let left = if gone < place { minus(place, gone, quota) } else { Span::default() };
+    Receipt { at: left.micros, detail: left.rest }
 }
 
 /// How many whole units fit between a debt and the room there is.

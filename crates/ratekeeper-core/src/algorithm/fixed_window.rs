@@ -69,12 +69,11 @@ impl Counter for FixedWindow {
         }
     }
 
-    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
-        let is_there = receipt.at == self.end && now < self.end && self.count > 0;
-        if is_there {
-            self.count = self.count.saturating_sub(cost);
-        }
-        is_there
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
+        let is_there = receipt.at == self.end && now < self.end;
+        let given = if is_there { self.count.min(cost) } else { 0 };
+        self.count -= given;
+        given
     }
 
     fn expires_at(&self) -> u64 {

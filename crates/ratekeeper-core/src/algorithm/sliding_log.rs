@@ -2,13 +2,15 @@
 //!
 //! Exact: no window of the quota's length ever holds more than the limit. One
 //! request is one entry, whatever it costs, and requests of one microsecond
-//! share an entry, so there are never more entries than the limit has units (and
-//! one for each reservation that was settled above its estimate).
+//! share an entry. A log has the window of its rule or plan. An override may have
+//! another one: it is judged on the same entries, which stay for the longer of the
+//! two. The newest [`ENTRIES_MAX`] entries have as many units as any limit, so
+//! nothing depends on older ones, and they go.
 
 use std::collections::VecDeque;
 
 use super::{Counter, Receipt, Status};
-use crate::quota::Quota;
+use crate::quota::{ENTRIES_MAX, Quota};
 use crate::time::Wait;
 
 /// Requests in the order of their instants, in microseconds.
@@ -16,8 +18,11 @@ use crate::time::Wait;
 pub struct SlidingLog {
     /// Instant and units of each entry, oldest first.
     pub entries: VecDeque<(u64, u32)>,
-    /// The window under which the last entry was made.
+    /// How long entries are kept: the longer of the window of the rule or plan and the one in force when the
+    /// last entry was made.
     pub window: u64,
+    /// The window of the rule or plan, in microseconds; the judge knows it.
+    pub own_window: u64,
 }
 
 impl SlidingLog {
@@ -25,9 +30,8 @@ impl SlidingLog {
         self.entries.back().map_or(0, |&(at, _)| at)
     }
 
-    /// The entries that count. Once all are older than the window they were
-    /// made under, a store may have dropped them; so then none does, even if
-    /// the window has become longer.
+    /// The entries that count. Once all are older than they are kept, a store may
+    /// have dropped them; so then none does, even if the window has become longer.
     fn live(&self, quota: &Quota, now: u64) -> impl Iterator<Item = (u64, u32)> {
         let window = quota.window_micros();
         let dead = self.expires_at() <= now;
@@ -38,6 +42,9 @@ impl SlidingLog {
         match self.entries.back_mut() {
             Some((at, units)) if *at == now => *units = units.saturating_add(cost),
             _ => self.entries.push_back((now, cost)),
+        }
+        if self.entries.len() > ENTRIES_MAX as usize {
+            self.entries.pop_front();
         }
     }
 
@@ -52,6 +59,11 @@ impl SlidingLog {
 }
 
 impl Counter for SlidingLog {
+    fn keep_for(&mut self, own_window: u64) {
+        self.own_window = own_window;
+        self.window = self.window.max(own_window);
+    }
+
     fn newest(&self) -> (u64, u64) {
         (self.last(), self.window)
     }
@@ -88,7 +100,7 @@ impl Counter for SlidingLog {
         if self.expires_at() <= now {
             self.entries.clear();
         }
-        self.window = quota.window_micros();
+        self.window = quota.window_micros().max(self.own_window);
         while self.entries.front().is_some_and(|(at, _)| at.saturating_add(self.window) <= now) {
             self.entries.pop_front();
         }
@@ -115,17 +127,18 @@ impl Counter for SlidingLog {
 
     /// Takes from the entry that the receipt names and no other: whatever came later counts for its whole
     /// window.
-    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
-        if receipt.at.saturating_add(quota.window_micros()) <= now {
-            return false;
+    fn refund(&mut self, quota: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
+        if receipt.at.saturating_add(quota.window_micros()) <= now || self.expires_at() <= now {
+            return 0;
         }
-        let Ok(index) = self.entries.binary_search_by_key(&receipt.at, |(at, _)| *at) else { return false };
+        let Ok(index) = self.entries.binary_search_by_key(&receipt.at, |(at, _)| *at) else { return 0 };
         let (_, units) = &mut self.entries[index];
-        *units = units.saturating_sub(cost);
+        let given = cost.min(*units);
+        *units -= given;
         if *units == 0 {
             self.entries.remove(index);
         }
-        true
+        given
     }
 
     fn expires_at(&self) -> u64 {

@@ -132,18 +132,18 @@ impl Counter for SlidingWindow {
         }
     }
 
-    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> bool {
+    fn refund(&mut self, _: &Quota, now: u64, cost: u32, receipt: Receipt) -> u32 {
         *self = self.rolled(self.window, now);
         let counted = if receipt.at == self.start {
             &mut self.current
         } else if receipt.at.saturating_add(self.window) == self.start {
             &mut self.previous
         } else {
-            return false;
+            return 0;
         };
-        let is_there = *counted > 0;
-        *counted = counted.saturating_sub(cost);
-        is_there
+        let given = cost.min(*counted);
+        *counted -= given;
+        given
     }
 
     fn expires_at(&self) -> u64 {

@@ -168,6 +168,7 @@ impl<'c> PenaltyCase<'c> {
             level: Level::Default,
             enforcement: self.penalty.enforcement,
             charged: false,
+            held: false,
             index: 0,
             counter: crate::decision::CounterNumber::default(),
             given_back: crate::decision::GivenBack::default(),

@@ -172,7 +172,7 @@ fn fill_time(quota: &Quota) -> u64 {
 fn is_in_order(state: &State) -> bool {
     match state {
         State::SlidingLog(log) => log.entries.iter().is_sorted_by_key(|(at, _)| at),
-        State::Concurrency(leases) => leases.holders.iter().is_sorted_by_key(|holder| holder.until),
+        State::Concurrency(leases) => leases.holders.iter().is_sorted_by_key(|holder| holder.since),
         _ => true,
     }
 }

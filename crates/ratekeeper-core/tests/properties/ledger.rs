@@ -152,7 +152,10 @@ fn a_repeated_id_is_charged_once() {
             let at = Timestamp::from_micros(now);
             let charges = layers.charges(costs);
             let check = charges.check().expect("at least one layer");
-            let first = once.check(&check, at).expect("few windows");
+            let mut first = once.check(&check, at).expect("few windows");
+            if hold {
+                first.set_held();
+            }
             let id = index.to_string();
             let reservation = if hold { Reservation::hold(&id, HOLD) } else { Reservation::once(&id, HOLD) };
             for time in 0..times {
