@@ -48,13 +48,20 @@ struct Steady {
     offset: i64,
     /// Counter time, in microseconds.
     since: u64,
+    /// What the last look found, and when.
+    last: (i64, u64),
 }
 
 impl Steady {
     /// Takes a look at the wall into account; says whether it has run evenly for long enough.
     fn is_believed(&mut self, offset: i64, at: u64) -> bool {
-        if offset.abs_diff(self.offset) > STRAY_MICROS_MAX {
-            *self = Self { offset, since: at };
+        let (before, looked_at) = self.last;
+        // A second look after a second: as much as a correction takes back and a look is inexact.
+        let seconds = 1 + at.saturating_sub(looked_at) / REFRESH_MICROS;
+        let back = BACK_MICROS_MAX.saturating_mul(seconds.cast_signed());
+        self.last = (offset, at);
+        if offset.abs_diff(self.offset) > STRAY_MICROS_MAX || before.saturating_sub(offset) > back {
+            (self.offset, self.since) = (offset, at);
         }
         at.saturating_sub(self.since) >= EVEN_MICROS_MIN
     }
@@ -78,7 +85,7 @@ impl SystemClock {
             scale,
             offset: AtomicI64::new(offset),
             refresh_at: AtomicU64::new(REFRESH_MICROS),
-            refresh: Mutex::new(Steady { offset, since: 0 }),
+            refresh: Mutex::new(Steady { offset, since: 0, last: (offset, 0) }),
         }
     }
 
@@ -157,7 +164,7 @@ mod tests {
     fn followed(seconds: std::ops::Range<u64>, wall: impl Fn(u64) -> i64) -> Vec<i64> {
         let clock = SystemClock::new();
         let start = clock.offset.load(Ordering::Relaxed);
-        let mut steady = Steady { offset: start, since: 0 };
+        let mut steady = Steady { offset: start, since: 0, last: (start, 0) };
         let look = |second: u64| {
             clock.follow(&mut steady, start + wall(second), second * SECOND.unsigned_abs());
             clock.offset.load(Ordering::Relaxed) - start
@@ -174,6 +181,16 @@ mod tests {
             assert_eq!(*shown, DAY - slewed, "it was set back: a millisecond a second");
         }
         assert_eq!(shown[260..], [0; 740], "it has run evenly for a minute");
+    }
+
+    #[test]
+    fn a_small_step_back_is_followed_as_slowly_as_a_large_one() {
+        let back = -90_000;
+        let shown = followed(0..1_000, |second| if second < 500 { 0 } else { back });
+        for (after, shown) in shown[500..560].iter().enumerate() {
+            assert_eq!(*shown, -1_000 * (after as i64 + 1), "{after} s after the step");
+        }
+        assert_eq!(shown[560..], [back; 440], "it has run evenly for a minute");
     }
 
     #[test]

@@ -28,6 +28,22 @@ pub fn all_rules_of(service: &str) -> String {
     format!("{service}/{ALL_RULES}")
 }
 
+/// What the name of an emergency begins with: it stands beside the switch of the same rule, so that neither
+/// replaces the other.
+const EMERGENCY_PREFIX: &str = "emergency ";
+
+/// The name under which an emergency of a rule, of a service or of all rules is set.
+#[must_use]
+pub fn emergency_of(rule: &str) -> String {
+    format!("{EMERGENCY_PREFIX}{rule}")
+}
+
+/// The rule that the name of a switch is about, and whether it is the name of an emergency.
+#[must_use]
+pub fn rule_of_switch(name: &str) -> (&str, bool) {
+    name.strip_prefix(EMERGENCY_PREFIX).map_or((name, false), |rule| (rule, true))
+}
+
 /// What a rule does with requests; the later, the less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
@@ -102,7 +118,9 @@ pub struct Switch {
 }
 
 impl Switch {
-    fn is_live(&self, now: Timestamp) -> bool {
+    /// Whether it counts at `now`.
+    #[must_use]
+    pub fn is_live(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
@@ -199,11 +217,15 @@ pub struct Switches(HashMap<String, Switch>);
 impl Switches {
     /// What applies to a rule at `now`: its own switch, where that says nothing
     /// the one of its service (`search/*` for `search/per-user`), and where that
-    /// says nothing the one for all rules.
+    /// says nothing the one for all rules. Each has its emergency beside it ([`emergency_of`]), which comes first.
     #[must_use]
     pub fn of_rule(&self, rule: &str, now: Timestamp) -> Switched {
-        let live =
-            |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now)).unwrap_or_default();
+        let set = |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now));
+        let live = |name: &str| {
+            let emergency = set(&emergency_of(name)).map_or(Emergency::Off, |switch| switch.emergency);
+            let emergency = Switch { emergency, ..Switch::default() };
+            emergency.or(set(name).unwrap_or_default())
+        };
         let service = rule.split_once('/').map(|(service, _)| live(&all_rules_of(service)));
         let (own, others) = (live(rule), service.unwrap_or_default().or(live(ALL_RULES)));
         let all = own.or(others);
@@ -232,15 +254,26 @@ pub trait Control: Send + Sync {
     /// The switches as this process knows them; `None` if none is set.
     fn switches(&self) -> Option<Arc<Switches>>;
 
-    /// Sets the switch of a rule, or of [`ALL_RULES`].
+    /// The switches as the store has them now; [`Control::switches`] may be a second behind.
+    fn read_switches(&self) -> StoreFuture<'_, Switches>;
+
+    /// Sets the switch of a rule, or of [`ALL_RULES`]; under [`emergency_of`] its emergency.
     fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()>;
 
     /// Takes the switch of a rule back; says whether there was one.
     fn clear_switch<'a>(&'a self, rule: &'a str) -> StoreFuture<'a, bool>;
 }
 
-/// Refuses what could not be the name of a rule.
-pub(crate) fn validated(rule: &str, switch: Switch) -> Result<Switch, InvalidInput> {
+/// Refuses what could not be the name of a rule, and what is not its emergency but stands there.
+pub(crate) fn validated(name: &str, switch: Switch) -> Result<Switch, InvalidInput> {
+    let (rule, is_emergency) = rule_of_switch(name);
+    if is_emergency && (switch.mode, switch.enforce_percent) != (None, None) {
+        return Err(InvalidInput::new(
+            Field::Switch,
+            format!("`{switch}`"),
+            "emergency=lift or emergency=block",
+        ));
+    }
     let printable = rule.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if rule.is_empty() || rule.len() > NAME_BYTES_MAX || !printable {
         let expected = format!("the name of a rule, or {ALL_RULES} for all");
@@ -314,6 +347,30 @@ mod tests {
         assert_eq!(at("api", 1_000).mode(on, Mode::On), Mode::Monitor);
         assert_eq!((at("other", 0).own_mode, at("other", 0).service_mode), (None, watches));
         assert_eq!((at("api", 0).enforce_percent, at("api", 0).emergency), (Some(50), Emergency::Lift));
+    }
+
+    #[test]
+    fn an_emergency_stands_beside_the_switch_and_neither_replaces_the_other() {
+        let switch = |text: &str| text.parse::<Switch>().unwrap();
+        let switches: Switches = [
+            ("api".to_owned(), switch("mode=monitor emergency=block")),
+            (emergency_of("api"), switch("emergency=lift until=1000")),
+            (emergency_of("search/*"), switch("emergency=block")),
+            (emergency_of("*"), switch("emergency=lift until=500")),
+        ]
+        .into_iter()
+        .collect();
+        let at = |rule: &str, now| switches.of_rule(rule, Timestamp::from_micros(now));
+        assert_eq!((at("api", 0).emergency, at("api", 0).own_mode), (Emergency::Lift, Some(Mode::Monitor)));
+        assert_eq!(at("api", 1_000).emergency, Emergency::Block, "the switch itself says so");
+        assert_eq!(at("search/any", 0).emergency, Emergency::Block, "a service comes before all");
+        assert_eq!(
+            (at("other", 499).emergency, at("other", 500).emergency),
+            (Emergency::Lift, Emergency::Off)
+        );
+        assert!(validated(&emergency_of("api"), switch("mode=on")).is_err());
+        assert!(validated(&emergency_of(""), switch("emergency=lift")).is_err());
+        assert_eq!(rule_of_switch(&emergency_of("*")), ("*", true));
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! - [`Limiter`] and [`Rule`]: limits in code; what most programs use;
 //! - `policy` (feature `policy`): limits that live outside the code;
 //! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
+//! - [`metrics`]: what can be shown of all that, for Prometheus and OpenTelemetry;
 //! - [`SystemClock`], and [`ManualClock`] for tests;
 //! - the types of `ratekeeper-core`, which is where the arithmetic is;
 //! - [`bounds`]: everything that is bounded, and how.
@@ -33,27 +34,31 @@ mod clock;
 mod control;
 mod engine;
 mod limiter;
+pub mod metrics;
 #[cfg(feature = "policy")]
 pub mod policy;
 pub mod store;
 
 pub use clock::SystemClock;
-pub use control::{ALL_RULES, Control, MODE_VARIABLE, Mode, Switch, Switched, Switches, all_rules_of};
+pub use control::{
+    ALL_RULES, Control, MODE_VARIABLE, Mode, Switch, Switched, Switches, all_rules_of, emergency_of,
+    rule_of_switch,
+};
 pub use engine::{
     Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started, Strict,
 };
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
 pub use ratekeeper_core::{
-    Algorithm, AsCase, Begin, Calendar, CalendarUnit, Case, Charge, Charges, Check, Clock, CounterChange,
-    Decision, DecisionParts, Emergency, Enforcement, Field, GiveBack, Held, InvalidInput, Key, Labels,
-    Ledger, Level, ManualClock, Model, Name, Origin, Outcome, Override, OverrideScope, Penalty, PenaltyCase,
-    Quota, Quotas, RawName, Receipt, ReceiptNote, Reservation, Settled, State, Status, Strike, Timestamp,
-    Verdict, VerdictParts, Wait, algorithm, judge, judge_one, judge_penal, printable, resolve,
+    Algorithm, AsCase, Begin, CONDITION_BUDGET, Calendar, CalendarUnit, Case, Charge, Charges, Check, Clock,
+    CounterChange, Decision, DecisionParts, Emergency, Enforcement, Field, GiveBack, Held, InvalidInput, Key,
+    Labels, Ledger, Level, ManualClock, Model, Name, Origin, Outcome, Override, OverrideScope, Penalty,
+    PenaltyCase, Quota, Quotas, RawName, Receipt, ReceiptNote, Reservation, Settled, State, Status, Strike,
+    Timestamp, Verdict, VerdictParts, Wait, algorithm, judge, judge_one, judge_penal, printable, resolve,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
-pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
+pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder, StoredCounter};
 pub use store::{
-    BreakerState, Health, OpenOptions, OpenedStore, Overrides, Store, StoreError, StoreErrorKind,
-    StoreFuture, StoreUrl,
+    BreakerState, FailureKinds, Health, OpenOptions, OpenedStore, Overrides, ScopedOverride, Store,
+    StoreError, StoreErrorKind, StoreFuture, StoreUrl,
 };

@@ -15,7 +15,7 @@ use ratekeeper_core::{
 
 use self::rule::Compiled;
 pub use self::rule::{BuildError, Owner, Rule};
-use crate::control::{Mode, Switched};
+use crate::control::{Mode, Switched, Switches};
 use crate::engine::{Asked, Demand, Engine, Held, Limits, Outages};
 use crate::store::{Store, StoreError};
 
@@ -207,6 +207,13 @@ impl<R: ?Sized> Limiter<R> {
         cost: u64,
         decision: &mut Decision,
     ) -> Result<(), InvalidInput> {
+        // Of one rule, no list is made.
+        if let [rule] = &*self.rules
+            && let Some(asked) =
+                self.asked_of(rule, request, cost, (Modes::Obeyed, self.switches().as_deref()))
+        {
+            return self.engine.check_one(asked, cost, decision);
+        }
         self.asked(request, cost, Modes::Obeyed).now().check_into(decision)
     }
 
@@ -282,37 +289,51 @@ impl<R: ?Sized> Limiter<R> {
         self.demand_in_any_mode(request).reset().await
     }
 
+    /// What operators have switched, if anything.
+    #[inline]
+    fn switches(&self) -> Option<Arc<Switches>> {
+        self.engine.store().control().switches()
+    }
+
     /// The rules that apply to a request, each with the key it found.
     #[inline]
     fn asked<'r>(&'r self, request: &'r R, cost: u64, modes: Modes) -> Demand<'r> {
-        let store = self.engine.store();
-        let switches = store.control().switches().filter(|_| modes == Modes::Obeyed);
-        let asked = self.rules.iter().filter_map(|rule| {
-            let switch = switches.as_ref().map(|all| all.of_rule(rule.terms.name.as_str(), store.now()));
-            let mode =
-                if modes == Modes::Obeyed { rule.mode_for(request, switch.as_ref()) } else { Mode::On };
-            if mode == Mode::Off {
-                return None;
-            }
-            let subject = (rule.key)(request)?;
-            let enforcement = match switch {
-                Some(switch) => rule.enforcement_under(&switch, mode, &subject),
-                None if mode == Mode::Monitor => Enforcement::Shadow,
-                None => rule.enforcement,
-            };
-            Some(Asked {
-                terms: Held::Borrowed(&rule.terms),
-                limits: Limits::Set(Held::Borrowed(&rule.limits)),
-                plan: None,
-                subject,
-                owner: rule.owner_of(request),
-                cost: if rule.per_request { 1 } else { cost },
-                is_flat: rule.per_request,
-                enforcement,
-                emergency: switch.map_or(Emergency::Off, |switch| switch.emergency),
-            })
-        });
-        Demand::new(Held::Borrowed(&self.engine), cost, asked)
+        let switches = self.switches().filter(|_| modes == Modes::Obeyed);
+        let asked = |rule| self.asked_of(rule, request, cost, (modes, switches.as_deref()));
+        Demand::new(Held::Borrowed(&self.engine), cost, self.rules.iter().filter_map(asked))
+    }
+
+    /// A rule with the key it found, if it applies.
+    #[inline]
+    fn asked_of<'r>(
+        &'r self,
+        rule: &'r Compiled<R>,
+        request: &'r R,
+        cost: u64,
+        (modes, switches): (Modes, Option<&Switches>),
+    ) -> Option<Asked<'r>> {
+        let switch = switches.map(|all| all.of_rule(rule.terms.name.as_str(), self.engine.store().now()));
+        let mode = if modes == Modes::Obeyed { rule.mode_for(request, switch.as_ref()) } else { Mode::On };
+        if mode == Mode::Off {
+            return None;
+        }
+        let subject = (rule.key)(request)?;
+        let enforcement = match switch {
+            Some(switch) => rule.enforcement_under(&switch, mode, &subject),
+            None if mode == Mode::Monitor => Enforcement::Shadow,
+            None => rule.enforcement,
+        };
+        Some(Asked {
+            terms: Held::Borrowed(&rule.terms),
+            limits: Limits::Set(Held::Borrowed(&rule.limits)),
+            plan: None,
+            subject,
+            owner: rule.owner_of(request),
+            cost: if rule.per_request { 1 } else { cost },
+            is_flat: rule.per_request,
+            enforcement,
+            emergency: switch.map_or(Emergency::Off, |switch| switch.emergency),
+        })
     }
 }
 

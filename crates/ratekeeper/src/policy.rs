@@ -37,6 +37,7 @@ mod book;
 mod compile;
 mod document;
 mod expression;
+mod fence;
 mod limiter;
 mod problem;
 mod request;
@@ -50,7 +51,9 @@ mod template;
 pub(crate) mod limits {
     pub use super::book::SERVICES_MAX;
     pub use super::document::{BYTES_MAX, DEPTH_MAX, NODES_MAX};
-    pub use super::expression::{COST_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, STEPS_MAX};
+    pub use super::expression::{
+        COST_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, STEPS_DEFAULT, STEPS_MAX, STEPS_MIN,
+    };
     pub use super::problem::PROBLEMS_MAX;
     pub use super::spec::{KEYS_MAX, RULES_MAX};
     pub use super::template::{SUBJECT_PLAIN_BYTES_MAX, TEMPLATE_BYTES_MAX};
@@ -64,11 +67,14 @@ pub use document::{Entry, Format, Node, Place, Value};
 pub use expression::{Condition, Cost, EvaluationError, Paths, Requires};
 pub use limiter::{PolicyLimiter, ServiceLimiter};
 pub use problem::{Problem, Problems};
-pub use request::{Body, Client, Facts, Identity, Needs, Request, RequestFacts, Scalar, parameter_of};
+pub use request::{
+    Body, Client, Facts, Identity, JsonBody, Needs, Request, RequestFacts, Scalar, canonical_path,
+    parameter_of,
+};
 pub use spec::{
-    CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, NamedQuota, Network, ORGANISATION_DEFAULT,
-    OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec, PolicyBuilder, PolicySpec,
-    RuleSpec, Scope, StoreUrl,
+    A_LENGTH_OF_TIME, CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, NamedQuota, Network,
+    ORGANISATION_DEFAULT, OnError, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec,
+    PolicyBuilder, PolicySpec, RuleSpec, Scope, StoreUrl, parse_duration,
 };
 pub use status::{RuleStatus, ServiceStatus, SourceStatus};
 pub use syntax::SyntaxError;

@@ -1,5 +1,6 @@
 //! The seam between the limiter and where counters live.
 
+mod failures;
 mod meetings;
 pub mod memory;
 mod open;
@@ -11,7 +12,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-pub use self::open::{OpenOptions, OpenedStore, StoreUrl, URL_BYTES_MAX, open, schemes};
+pub use self::failures::FailureKinds;
+pub use self::open::{
+    OpenOptions, OpenedStore, SENTINEL_PORT, SENTINELS_MAX, StoreUrl, URL_BYTES_MAX, open, schemes,
+};
+#[cfg(feature = "redis")]
+pub use self::open::{SentinelParts, ServerParts};
 use crate::control::Control;
 use ratekeeper_core::{
     Algorithm, Charge, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled,
@@ -70,7 +76,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// ([`Verdict::counter`](ratekeeper_core::Verdict::counter)).
     fn number_of(&self, charge: &Charge<'_>) -> u64;
 
-    /// Forgets a counter; says whether there was one.
+    /// Forgets a counter; says whether something counted in it. What is over does not, whether it was still kept or not.
     fn reset<'a>(&'a self, key: Key<'a>, algorithm: Algorithm) -> StoreFuture<'a, bool>;
 
     /// The overrides it resolves inside its checks.
@@ -110,8 +116,12 @@ pub struct Health {
     pub evicted: u64,
     /// ... and how many of them were exhausted, so that a limit was lifted early.
     pub evicted_exhausted: u64,
+    /// Charges that a store in memory did not give back, because it can remember no more receipts.
+    pub refunds_refused: u64,
     /// Checks that failed for any reason, those the breaker refused included.
     pub failures: u64,
+    /// The same by kind, and which kinds go on.
+    pub by_kind: FailureKinds,
     /// Calls to the server, ...
     pub batches: u64,
     /// ... and how many checks and other items travelled in them.
@@ -133,7 +143,10 @@ impl Health {
             is_full: self.is_full || other.is_full,
             evicted: self.evicted + other.evicted,
             evicted_exhausted: self.evicted_exhausted + other.evicted_exhausted,
+            refunds_refused: self.refunds_refused + other.refunds_refused,
             failures: self.failures + other.failures,
+            // Of the store as a whole, which knows them.
+            by_kind: self.by_kind,
             batches: self.batches + other.batches,
             batched: self.batched + other.batched,
             waiting: self.waiting + other.waiting,
@@ -173,8 +186,42 @@ pub trait Overrides: Send + Sync {
         project: Option<&'a str>,
     ) -> StoreFuture<'a, Vec<(String, Override)>>;
 
+    /// Every override of the store, by endpoint, organisation and project: to keep them elsewhere as well.
+    fn all(&self) -> StoreFuture<'_, Vec<ScopedOverride>>;
+
     /// Deletes what [`Overrides::list`] would list; says how many.
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize>;
+}
+
+/// An override, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScopedOverride {
+    /// What it is about.
+    pub endpoint: String,
+    /// The organisation.
+    pub organisation: String,
+    /// The project, unless it is the organisation's.
+    pub project: Option<String>,
+    /// The override.
+    pub to: Override,
+}
+
+impl ScopedOverride {
+    /// The scope.
+    ///
+    /// # Errors
+    /// If a part is empty or too long.
+    pub fn scope(&self) -> Result<OverrideScope<'_>, InvalidInput> {
+        match &self.project {
+            Some(project) => OverrideScope::project(&self.endpoint, &self.organisation, project),
+            None => OverrideScope::organisation(&self.endpoint, &self.organisation),
+        }
+    }
+
+    fn by(&self) -> (&str, &str, Option<&str>) {
+        (&self.endpoint, &self.organisation, self.project.as_deref())
+    }
 }
 
 /// Why a store could not answer. A denial is not among the reasons.
@@ -242,6 +289,23 @@ impl StoreError {
     #[must_use]
     pub fn into_input(self) -> Option<InvalidInput> {
         self.input
+    }
+
+    /// Whether the server has certainly done nothing: the call was not sent, or refused as a whole.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn is_without_effect(&self) -> bool {
+        match self.kind {
+            StoreErrorKind::Capacity
+            | StoreErrorKind::Input
+            | StoreErrorKind::Overloaded
+            | StoreErrorKind::ReadOnly
+            | StoreErrorKind::Unreadable => true,
+            // A connection may be lost after the call was carried out.
+            StoreErrorKind::Timeout
+            | StoreErrorKind::Unavailable
+            | StoreErrorKind::Permission
+            | StoreErrorKind::Protocol => false,
+        }
     }
 
     /// Whether the same call may succeed later.

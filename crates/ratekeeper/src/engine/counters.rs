@@ -15,6 +15,8 @@ pub(crate) struct RuleCounters {
     #[cfg(feature = "policy")]
     failed: AtomicU64,
     #[cfg(feature = "policy")]
+    beyond_budget: AtomicU64,
+    #[cfg(feature = "policy")]
     last_failure: Mutex<Option<String>>,
 }
 
@@ -53,13 +55,26 @@ impl RuleCounters {
         }
     }
 
-    pub(crate) fn status(&self, name: &str, mode: crate::Mode) -> crate::policy::RuleStatus {
+    /// The budget of a request was spent before its condition or its cost was known.
+    #[cold]
+    pub(crate) fn beyond_budget(&self) {
+        count(&self.beyond_budget);
+    }
+
+    pub(crate) fn status(
+        &self,
+        name: &str,
+        mode: crate::Mode,
+        denies_in_outage: bool,
+    ) -> crate::policy::RuleStatus {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         crate::policy::RuleStatus {
             name: name.to_owned(),
             mode,
+            denies_in_outage,
             unresolved: read(&self.unresolved),
             failed: read(&self.failed),
+            beyond_budget: read(&self.beyond_budget),
             last_failure: self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             denied: read(&self.denied),
             over_limit: read(&self.over_limit),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Algorithm, Charge, Charges, Decision, Emergency, Enforcement, InvalidInput, Key, Level, Name,
-    OverrideScope, Quota, Reservation,
+    Algorithm, Charge, Charges, Emergency, Enforcement, InvalidInput, Key, Level, Name, OverrideScope, Quota,
+    Reservation,
 };
 use smallvec::SmallVec;
 
@@ -40,6 +40,8 @@ pub struct Demand<'a> {
     /// Units asked for, of rules that do not say themselves what a request costs.
     pub(super) units: u64,
     pub(super) once: Option<(Cow<'a, str>, Duration)>,
+    /// Whether finding out which rules apply was more work than a request is worth: it is denied whole.
+    pub(super) is_beyond_budget: bool,
 }
 
 /// One rule that applies to a request.
@@ -124,12 +126,38 @@ impl<'a> Demand<'a> {
         once: Option<(&'a str, Duration)>,
     ) -> Self {
         let once = once.map(|(id, keep)| (Cow::Borrowed(id), keep));
-        let mut demand = Self { engine, rules: SmallVec::new(), units, once };
+        let mut demand = Self { engine, rules: SmallVec::new(), units, once, is_beyond_budget: false };
         // One by one, in place: a demand is large, and to collect the rules first would move them.
         for asked in rules {
             demand.rules.push(asked);
         }
         demand
+    }
+
+    /// Adds a rule that applies.
+    #[cfg(feature = "policy")]
+    #[inline]
+    pub(crate) fn push(&mut self, asked: Asked<'a>) {
+        self.rules.push(asked);
+    }
+
+    /// Takes the subjects out of a demand that is done with, to be written over.
+    #[cfg(feature = "policy")]
+    #[inline]
+    pub(crate) fn take_subjects(&mut self, mut take: impl FnMut(String)) {
+        for asked in &mut self.rules {
+            if let Cow::Owned(subject) = std::mem::take(&mut asked.subject) {
+                take(subject);
+            }
+        }
+    }
+
+    /// Denies it, whatever rules apply: nobody knows which.
+    #[cfg(feature = "policy")]
+    #[cold]
+    pub(crate) fn refuse_beyond_budget(&mut self) {
+        self.rules.clear();
+        self.is_beyond_budget = true;
     }
 
     /// Asks for `units` of the rules that do not say themselves what a request costs.
@@ -160,6 +188,7 @@ impl<'a> Demand<'a> {
             rules: self.rules.into_iter().map(Asked::into_owned).collect(),
             units: self.units,
             once: self.once.map(|(id, keep)| (Cow::Owned(id.into_owned()), keep)),
+            is_beyond_budget: self.is_beyond_budget,
         }
     }
 
@@ -181,21 +210,21 @@ impl<'a> Demand<'a> {
     /// Whether any rule applies at all. If none does, there is nothing to report.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        !self.rules.is_empty()
+        !self.rules.is_empty() || self.is_beyond_budget
     }
 
     /// Whether a rule could deny it, rather than only watch.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        self.rules.iter().any(|asked| asked.enforcement == Enforcement::Enforce)
+        self.is_beyond_budget || self.rules.iter().any(|asked| asked.enforcement == Enforcement::Enforce)
     }
 
     /// Whether something it would be charged has to be given back when the request is over: a quota
     /// for requests that are under way.
     #[must_use]
     pub fn holds(&self) -> bool {
-        let mut quotas = self.rules.iter().flat_map(|asked| asked.limits.quotas());
-        quotas.any(|(_, quota)| quota.algorithm() == Algorithm::Concurrency)
+        let is_held = |(_, quota): &(Name, Quota)| quota.algorithm() == Algorithm::Concurrency;
+        self.rules.iter().any(|asked| asked.limits.quotas().iter().any(is_held))
     }
 
     /// The charges of all rules of this scope.
@@ -223,8 +252,7 @@ impl<'a> Demand<'a> {
     /// Whether one call of the shared store decides everything.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        let plain = |asked: &Asked<'_>| asked.terms.scope == Scope::Shared && asked.terms.penalty.is_none();
-        self.once.is_none() && self.rules.iter().all(plain)
+        self.once.is_none() && self.rules.iter().all(Asked::is_plain)
     }
 
     /// As far as it gets without I/O.
@@ -233,16 +261,38 @@ impl<'a> Demand<'a> {
         if self.engine.needs_io {
             return Started::Waits(Box::new(self));
         }
-        let mut decision = Box::<Decision>::default();
+        let mut decision = Admission::blank();
         match self.try_check(&mut decision) {
             None => Started::Waits(Box::new(self)),
             Some(Err(error)) => Started::Done(Err(error)),
-            Some(Ok(())) => Started::Done(Ok(Admission::new(self, decision))),
+            Some(Ok(())) => Started::Done(Ok(Admission::new(&self, decision))),
         }
+    }
+
+    /// Whether its store waits for I/O.
+    #[cfg(feature = "policy")]
+    #[inline]
+    pub(crate) fn needs_io(&self) -> bool {
+        self.engine.needs_io
     }
 }
 
 impl<'a> Asked<'a> {
+    /// Whether one call of the shared store decides on it.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.terms.scope == Scope::Shared && self.terms.penalty.is_none()
+    }
+
+    /// Its charge, if it has only one, which follows no overrides: what most rules are.
+    #[inline(always)] // A charge that is built elsewhere is copied before it is whole.
+    pub(super) fn only_charge(&self) -> Option<Result<Charge<'_>, InvalidInput>> {
+        match (self.limits.quotas(), &self.owner) {
+            ([(name, quota)], None) => Some(self.charge(*name, quota)),
+            _ => None,
+        }
+    }
+
     #[inline]
     fn charge_all<'s>(&'s self, charges: &mut Charges<'s>) -> Result<(), InvalidInput> {
         for (index, (name, quota)) in self.limits.quotas().iter().enumerate() {
@@ -255,7 +305,7 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)] // As above.
     pub(super) fn charge<'s>(&'s self, name: Name, quota: &'s Quota) -> Result<Charge<'s>, InvalidInput> {
         let (key, index) = match &self.limits {
             Limits::Set(_) => (Key::new(name, &*self.subject)?, 0),

@@ -1,5 +1,6 @@
 //! What a request holds while it is under way, and gives back when it is over.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -21,12 +22,33 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// A decision to be written over, in the memory of one that is done with.
     #[inline]
-    pub(super) fn new(demand: Demand<'_>, decision: Box<Decision>) -> Self {
-        let holds = decision.is_allowed() && demand.holds();
-        let hold = holds.then(|| Hold(Some(Box::new((demand.into_owned(), Decision::clone(&decision))))));
+    pub(crate) fn blank() -> Box<Decision> {
+        SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a decision that is done with for the next one of this thread: decisions are large, and
+    /// every request has one.
+    #[inline]
+    pub fn recycle(decision: Box<Decision>) {
+        if decision.verdicts().len() <= SPARE_VERDICTS_MAX {
+            let _ = SPARE.try_with(|spare| spare.set(Some(decision)));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn new(demand: &Demand<'_>, decision: Box<Decision>) -> Self {
+        let hold = (decision.is_allowed() && demand.holds()).then(|| Hold::of(demand, &decision));
         Self { decision, hold }
     }
+}
+
+/// The most verdicts of a decision whose memory is kept: those that it has room for without allocating.
+const SPARE_VERDICTS_MAX: usize = 4;
+
+thread_local! {
+    static SPARE: Cell<Option<Box<Decision>>> = const { Cell::new(None) };
 }
 
 /// Places in quotas for requests that are under way. Dropping it gives them back: at once where the
@@ -36,6 +58,11 @@ impl Admission {
 pub struct Hold(Option<Box<(Demand<'static>, Decision)>>);
 
 impl Hold {
+    #[cold]
+    fn of(demand: &Demand<'_>, decision: &Decision) -> Self {
+        Self(Some(Box::new((demand.clone().into_owned(), decision.clone()))))
+    }
+
     /// Gives everything back and waits until it is done.
     pub async fn release(mut self) {
         if let Some(held) = self.0.take() {
@@ -93,6 +120,6 @@ impl Demand<'static> {
 
     async fn admit_here(self) -> Result<Admission, InvalidInput> {
         let decision = Box::new(self.check().await?);
-        Ok(Admission::new(self, decision))
+        Ok(Admission::new(&self, decision))
     }
 }

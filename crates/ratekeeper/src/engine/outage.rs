@@ -1,13 +1,16 @@
 //! What rules say when the store cannot be asked.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counts;
 
 use ratekeeper_core::{Charges, Decision, Enforcement, InvalidInput, Name, Origin, Outcome, Quota};
 use smallvec::SmallVec;
 
+use self::counts::Decided;
+pub(super) use self::counts::OutageCounters;
+pub use self::counts::Outages;
 use super::verbs::Terms;
-use super::{Demand, Engine, Scope};
-use crate::store::StoreError;
+use super::{Demand, Scope};
+use crate::store::{StoreError, StoreErrorKind};
 
 /// What happens to a request when the store cannot be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,31 +29,6 @@ impl OnOutage {
     /// All of them, by the word for each.
     pub const NAMES: [(&'static str, Self); 3] =
         [("allow", OnOutage::Allow), ("local", OnOutage::Local), ("deny", OnOutage::Deny)];
-}
-
-/// How many requests were decided without the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outages {
-    /// They went on, uncounted.
-    pub allowed: u64,
-    /// They were denied.
-    pub denied: u64,
-    /// This process decided with its own share.
-    pub local: u64,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct OutageCounters {
-    allowed: AtomicU64,
-    denied: AtomicU64,
-    local: AtomicU64,
-}
-
-impl OutageCounters {
-    pub(super) fn read(&self) -> Outages {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Outages { allowed: read(&self.allowed), denied: read(&self.denied), local: read(&self.local) }
-    }
 }
 
 /// Who says what becomes of a request when the store could not answer.
@@ -131,25 +109,40 @@ impl Demand<'_> {
     /// for themselves decide. A call that no store could answer is the caller's error.
     #[cold]
     fn outage(&self, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
+        let kind = error.kind();
         if let Some(input) = error.into_input() {
             return Err(input);
         }
-        let engine = &*self.engine;
-        match self.on_outage() {
-            OnOutage::Deny => Ok(engine.without_store(Outcome::Deny, peek)),
-            OnOutage::Allow => Ok(engine.without_store(Outcome::Allow, peek)),
-            OnOutage::Local => {
-                let share = Share::of(self);
-                let charges = share.charges(self)?;
-                let Ok(check) = charges.check() else { return Ok(engine.unlimited()) };
-                let check = if peek { check.peek() } else { check };
-                // Full of keys that are limited: then even this memory is away.
-                let Ok(decision) = engine.process.decide(&check) else {
-                    return Ok(engine.without_store(Outcome::Allow, peek));
-                };
-                engine.outages.local.fetch_add(u64::from(!peek), Ordering::Relaxed);
-                Ok(decision.from_origin(Origin::Outage))
+        let (engine, on_outage) = (&*self.engine, self.on_outage());
+        if on_outage == OnOutage::Local {
+            let share = Share::of(self);
+            let charges = share.charges(self)?;
+            let Ok(check) = charges.check() else { return Ok(engine.unlimited()) };
+            let check = if peek { check.peek() } else { check };
+            // If it is full of keys that are limited, even this memory is away.
+            if let Ok(decision) = engine.process.decide(&check) {
+                self.note_outage(kind, Decided::Local, peek);
+                return Ok(decision.from_origin(Origin::Outage));
             }
+        }
+        let outcome = if on_outage == OnOutage::Deny { Outcome::Deny } else { Outcome::Allow };
+        Ok(self.without_store(kind, outcome, peek))
+    }
+
+    /// What becomes of a request that no store has decided.
+    pub(super) fn without_store(&self, kind: StoreErrorKind, outcome: Outcome, peek: bool) -> Decision {
+        let decided = match outcome {
+            Outcome::Allow => Decided::Allowed,
+            Outcome::Deny => Decided::Denied,
+        };
+        self.note_outage(kind, decided, peek);
+        Decision::without_store(outcome, Origin::Outage, self.engine.store.now())
+    }
+
+    /// A peek neither admits nor denies, so it is not counted.
+    fn note_outage(&self, kind: StoreErrorKind, decided: Decided, peek: bool) {
+        if !peek {
+            self.engine.outages.note(self, kind, decided);
         }
     }
 }
@@ -182,17 +175,5 @@ impl Demand<'_> {
         let mut charges = self.charges(Scope::Process).ok()?;
         share.charge_all(self, &mut charges).ok()?;
         Some(charges)
-    }
-}
-
-impl Engine {
-    /// A peek neither admits nor denies, so it is not counted.
-    pub(super) fn without_store(&self, outcome: Outcome, peek: bool) -> Decision {
-        let counter = match outcome {
-            Outcome::Allow => &self.outages.allowed,
-            Outcome::Deny => &self.outages.denied,
-        };
-        counter.fetch_add(u64::from(!peek), Ordering::Relaxed);
-        Decision::without_store(outcome, Origin::Outage, self.store.now())
     }
 }

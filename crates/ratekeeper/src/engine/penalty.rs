@@ -5,10 +5,11 @@
 //! `ratekeeper_core::Penalty`). If the store needs I/O, a key that was found penalised is remembered in this process:
 //! for a moment at a time, its requests reach no store.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Charge, Check, Decision, Emergency, Enforcement, InvalidInput, Key, Name, Quota, Verdict,
+    Charge, Check, Decision, Emergency, Enforcement, InvalidInput, Key, Name, Quota, Timestamp, Verdict,
 };
 use smallvec::SmallVec;
 
@@ -77,14 +78,20 @@ impl Demand<'_> {
         }
         let mut denied: Option<Decision> = None;
         for (asked, penalty) in self.penal().filter(|(asked, _)| asked.is_denied_by_gate()) {
-            let (gate, marker) = (asked.gate(penalty)?, asked.marker(penalty)?);
+            let marker = asked.marker(penalty)?;
             let is_full = |charge: &Charge<'_>| {
                 // A full memory remembers nothing.
                 let seen = engine.process.decide(&Check::one(charge).peek()).ok()?;
                 seen.verdicts().iter().any(|verdict| !verdict.is_admitted()).then_some(seen)
             };
             // Somebody may have been pardoned meanwhile: what is not fresh, the store says.
-            let Some(shut) = is_full(&marker).and_then(|_| is_full(&gate)) else { continue };
+            if is_full(&marker).is_none() {
+                continue;
+            }
+            let subject = self.remembered_subject(asked);
+            let gate = Key::new(penalty.gate.0, &subject)
+                .and_then(|key| Charge::new(key, &penalty.gate.1).any_window().cost(0));
+            let Some(shut) = gate.ok().and_then(|gate| is_full(&gate)) else { continue };
             asked.terms.counters.denied();
             let shut = shut.vetoed_by(0);
             denied = Some(denied.map_or(shut.clone(), |others| others.joined(&shut)));
@@ -93,25 +100,45 @@ impl Demand<'_> {
     }
 
     /// Remembers in this process how long the penalties in a decision last, or what else denies
-    /// longer: the answer from memory is the latest, too. In whole milliseconds, as windows are.
+    /// longer: the answer from memory is the latest, too, and to the microsecond.
     fn remember(&self, decision: &Decision) {
-        let whole = Duration::from_millis(decision.retry_after().as_micros().unwrap_or(0) / 1_000);
-        if whole.is_zero() {
-            return;
-        }
+        let Some(wait) = decision.retry_after().as_micros().filter(|wait| *wait > 0) else { return };
+        // Windows are whole milliseconds: one that ends at the right instant began a little earlier.
+        let whole = wait.next_multiple_of(1_000);
+        let process = &self.engine.process;
+        let began = Timestamp::from_micros(process.now().as_micros().saturating_sub(whole - wait));
+        let whole = Duration::from_micros(whole);
         for (asked, penalty) in self.penal().filter(|(asked, _)| asked.terms.scope == Scope::Shared) {
             if !decision.verdicts().iter().any(|verdict| verdict.name() == penalty.gate.0) {
                 continue;
             }
             let quota = penalty.gate.1.overridden(1, Some(whole));
-            let shut =
-                Key::new(penalty.gate.0, &*asked.subject).map(|key| Charge::new(key, &quota).any_window());
-            for charge in [shut, asked.marker(penalty)].into_iter().flatten() {
-                let _ = self.engine.process.reset(charge.key(), charge.quota().algorithm()).now();
+            // No window is that long: the store is asked.
+            if quota.window() < whole {
+                continue;
+            }
+            let subject = self.remembered_subject(asked);
+            let shut = Key::new(penalty.gate.0, &subject).map(|key| Charge::new(key, &quota).any_window());
+            let (Ok(shut), Ok(marker)) = (shut, asked.marker(penalty)) else { continue };
+            for (charge, at) in [(shut, began), (marker, process.now())] {
+                let _ = process.reset(charge.key(), charge.quota().algorithm()).now();
                 // A full memory does without.
-                let _ = self.engine.process.decide(&Check::one(&charge));
+                let _ = process.charge_at(&charge, at);
             }
         }
+    }
+
+    /// Under what an answer is remembered for a rule: its subject, and what else this request asks for. Another
+    /// request of the same subject may meet other rules, and so pass earlier or later.
+    fn remembered_subject(&self, asked: &Asked<'_>) -> Vec<u8> {
+        let mut hasher = DefaultHasher::new();
+        for asked in &self.rules {
+            let is_enforced = asked.enforcement == Enforcement::Enforce;
+            (asked.terms.name.as_str(), &*asked.subject, asked.cost, is_enforced).hash(&mut hasher);
+        }
+        let mut subject = asked.subject.as_bytes().to_vec();
+        subject.extend(hasher.finish().to_be_bytes());
+        subject
     }
 
     /// What follows from a decision: it is noted, and penalties are remembered.
@@ -179,11 +206,6 @@ impl Asked<'_> {
     fn is_denied_by_gate(&self) -> bool {
         let enforced = self.enforcement == Enforcement::Enforce && self.emergency != Emergency::Lift;
         enforced && self.terms.scope == Scope::Shared
-    }
-
-    /// A charge that only says whether a remembered penalty is in force.
-    fn gate<'s>(&'s self, penalty: &'s Penalty) -> Result<Charge<'s>, InvalidInput> {
-        Charge::new(Key::new(penalty.gate.0, &*self.subject)?, &penalty.gate.1).any_window().cost(0)
     }
 
     /// Full while what this process remembers of a penalty is fresh. Strikes of a shared rule are counted in the

@@ -7,10 +7,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ratekeeper_core::{
-    COST_BEYOND, Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope, Quota, RawName,
+    Algorithm, COST_BEYOND, Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope,
+    Quota, RawName,
 };
 
 use super::{Asked, Demand, Endpoints, Engine, Held, Limits, OnOutage, OwnerNames, Terms};
+use crate::control::ALL_RULES;
 
 /// One quota, one key, one cost, as a caller asks for them.
 #[derive(Clone, Debug)]
@@ -82,10 +84,11 @@ impl<'a> RawCharge<'a> {
         Self { is_flat: true, ..self }
     }
 
-    /// Counts in one counter, however long the window is: for callers that do not know it when they look.
+    /// Counts a fixed window in one counter, however long it is: for callers that do not know that when they look.
+    /// It keeps its end. Of other algorithms a shorter window would end a longer one, so each has its own counter.
     #[must_use]
     pub fn any_window(self) -> Self {
-        Self { any_window: true, ..self }
+        Self { any_window: self.quota[0].1.algorithm() == Algorithm::FixedWindow, ..self }
     }
 
     /// Lets overrides replace the quota: those of a project, or with `None` of the organisation.
@@ -206,6 +209,7 @@ impl Engine {
     /// that cannot be asked.
     pub fn raw<'a>(self: &'a Arc<Self>, charges: &'a [RawCharge<'a>], on_outage: OnOutage) -> Demand<'a> {
         let terms = &self.raw.0[on_outage as usize];
+        let for_all = self.emergency_for_all();
         let asked = charges.iter().zip(0u16..).map(|(charge, index)| Asked {
             terms: Held::Borrowed(terms),
             limits: Limits::Raw(RawRef::Borrowed(charge, index)),
@@ -215,9 +219,16 @@ impl Engine {
             cost: charge.cost,
             is_flat: charge.is_flat,
             enforcement: charge.enforcement,
-            emergency: charge.emergency,
+            emergency: if charge.emergency == Emergency::Off { for_all } else { charge.emergency },
         });
         let units = charges.iter().map(RawCharge::units).min().unwrap_or(0);
         Demand::new(Held::Borrowed(self), units, asked)
+    }
+    /// What operators have set for all rules in an emergency. A raw charge has no rule, but whoever lifts everything
+    /// means it, too.
+    #[inline]
+    fn emergency_for_all(&self) -> Emergency {
+        let switches = self.store.control().switches();
+        switches.map_or(Emergency::Off, |switches| switches.of_rule(ALL_RULES, self.store.now()).emergency)
     }
 }

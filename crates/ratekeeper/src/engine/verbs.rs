@@ -1,6 +1,7 @@
 //! Every verb, once: what can be done with a demand.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use ratekeeper_core::{
 };
 
 use super::outage::{Away, ByRules, OnOutage, Share};
-use super::{Demand, Limits, Scope};
+use super::{Asked, Demand, Engine, Held, Limits, Scope};
 use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// What a demand is judged for.
@@ -257,21 +258,49 @@ impl Demand<'_> {
         if !self.is_plain() {
             return self.decide_steps_now::<A>(decision);
         }
+        if let [asked] = &*self.rules
+            && let Some(charge) = asked.only_charge()
+        {
+            return match charge {
+                Ok(charge) => {
+                    let answer = engine.store.try_check(&Check::one(&charge), decision)?;
+                    Some(self.follow::<A>(answer, decision))
+                }
+                Err(error) => Some(Err(error.into())),
+            };
+        }
         let mut charges = Charges::new();
         if let Err(error) = self.charge_all(Scope::Shared, &mut charges) {
             return Some(Err(error.into()));
         }
         let Ok(check) = charges.check() else {
-            *decision = engine.unlimited();
+            *decision = self.without_rules();
             return Some(Ok(()));
         };
-        if let Err(error) = engine.store.try_check(&check, decision)? {
-            return Some(A::decide(self, error, false).map(|answer| *decision = answer));
+        let answer = engine.store.try_check(&check, decision)?;
+        Some(self.follow::<A>(answer, decision))
+    }
+
+    /// What follows when the store has answered.
+    #[inline]
+    fn follow<A: Away>(
+        &self,
+        answer: Result<(), StoreError>,
+        decision: &mut Decision,
+    ) -> Result<(), A::Error> {
+        if let Err(error) = answer {
+            return A::decide(self, error, false).map(|answer| *decision = answer);
         }
         if !decision.verdicts().iter().all(Verdict::is_admitted) {
             self.note(decision);
         }
-        Some(Ok(()))
+        Ok(())
+    }
+
+    /// What is decided where no rule counts: allowed, unless it was too much work to find that out.
+    fn without_rules(&self) -> Decision {
+        let unlimited = self.engine.unlimited();
+        if self.is_beyond_budget { Decision::beyond_budget(unlimited.at()) } else { unlimited }
     }
 
     fn decide_steps_now<A: Away>(&self, decision: &mut Decision) -> Option<Result<(), A::Error>> {
@@ -339,7 +368,7 @@ impl Demand<'_> {
         is_alone: bool,
     ) -> Result<Decision, InvalidInput> {
         let (engine, peek) = (&*self.engine, terms.is_peek());
-        let Ok(check) = own.check() else { return Ok(engine.unlimited()) };
+        let Ok(check) = own.check() else { return Ok(self.without_rules()) };
         let penalties = self.penalties(Scope::Process, terms);
         let check = check.with_penalties(&penalties)?;
         let check = if peek { check.peek() } else { check };
@@ -349,11 +378,13 @@ impl Demand<'_> {
             }
             _ => engine.process.decide(&check),
         };
-        answer.or_else(|error| match error.into_input() {
-            Some(input) => Err(input),
+        answer.or_else(|error| match (error.kind(), error.into_input()) {
+            (_, Some(input)) => Err(input),
             // Full of keys that are limited.
-            None if self.on_outage() == OnOutage::Deny => Ok(engine.without_store(Outcome::Deny, peek)),
-            None => Ok(engine.without_store(Outcome::Allow, peek)),
+            (kind, None) if self.on_outage() == OnOutage::Deny => {
+                Ok(self.without_store(kind, Outcome::Deny, peek))
+            }
+            (kind, None) => Ok(self.without_store(kind, Outcome::Allow, peek)),
         })
     }
 
@@ -369,6 +400,59 @@ impl Demand<'_> {
             }
         }
     }
+}
+
+impl Engine {
+    /// A check of one rule, if one call of the store decides it and nothing follows from the answer. Otherwise the
+    /// store's answer, if it was asked: it belongs to a demand.
+    #[inline]
+    fn ask_one(&self, asked: &Asked<'_>, decision: &mut Decision) -> Result<(), Unfinished> {
+        if self.needs_io || !asked.is_plain() {
+            return Err(Unfinished::Unasked);
+        }
+        let Some(Ok(charge)) = asked.only_charge() else { return Err(Unfinished::Unasked) };
+        match self.store.try_check(&Check::one(&charge), decision) {
+            Some(Ok(())) if decision.verdicts().iter().all(Verdict::is_admitted) => Ok(()),
+            Some(answer) => Err(Unfinished::Answered(answer)),
+            None => Err(Unfinished::Unasked),
+        }
+    }
+
+    /// A check of one rule. The demand, which is large, is made only if something follows from the answer.
+    #[inline]
+    pub(crate) fn check_one(
+        self: &Arc<Self>,
+        asked: Asked<'_>,
+        units: u64,
+        decision: &mut Decision,
+    ) -> Result<(), InvalidInput> {
+        match self.ask_one(&asked, decision) {
+            Ok(()) => Ok(()),
+            Err(unfinished) => self.finish_one(asked, units, unfinished, decision),
+        }
+    }
+
+    #[cold]
+    fn finish_one(
+        self: &Arc<Self>,
+        asked: Asked<'_>,
+        units: u64,
+        unfinished: Unfinished,
+        decision: &mut Decision,
+    ) -> Result<(), InvalidInput> {
+        let demand = Demand::new(Held::Borrowed(self), units, [asked]);
+        match unfinished {
+            Unfinished::Unasked => demand.now().check_into(decision),
+            Unfinished::Answered(answer) => demand.follow::<ByRules>(answer, decision),
+        }
+    }
+}
+
+/// Why a check of one rule is no decision yet.
+enum Unfinished {
+    /// The store was not asked.
+    Unasked,
+    Answered(Result<(), StoreError>),
 }
 
 /// Gives this process's part back if the caller does not wait for the shared one.

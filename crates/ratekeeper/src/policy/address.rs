@@ -99,6 +99,9 @@ impl Addresses {
     #[must_use]
     pub fn client(&self, facts: &dyn Facts) -> Option<IpAddr> {
         let mut known = facts.peer()?.to_canonical();
+        if self.trusted.is_empty() {
+            return Some(known);
+        }
         let mut hops = Hops::new(facts, self.header);
         for _ in 0..HOPS_MAX {
             if !self.is_trusted(known) {
@@ -164,23 +167,48 @@ pub(super) fn in_words(address: IpAddr, ipv6_prefix: Option<u8>) -> AddressText 
 /// takes longer than all the rest of a template.
 fn ipv4_in_words(address: Ipv4Addr) -> AddressText {
     let mut text = AddressText { bytes: [0; 48], length: 0 };
-    let mut put = |byte: u8| {
-        text.bytes[text.length] = byte;
-        text.length += 1;
-    };
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            put(b'.');
-        }
-        if octet >= 100 {
-            put(b'0' + octet / 100);
-        }
-        if octet >= 10 {
-            put(b'0' + octet / 10 % 10);
-        }
-        put(b'0' + octet % 10);
+    for piece in ipv4_pieces(address) {
+        let _ = text.write_str(piece);
     }
     text
+}
+
+/// The text of an address: its four numbers, all but the last with a dot.
+#[inline]
+pub(super) fn ipv4_pieces(address: Ipv4Addr) -> [&'static str; 4] {
+    let [first, second, third, last] = address.octets().map(|octet| OCTETS[usize::from(octet)]);
+    [first, second, third, last.strip_suffix('.').unwrap_or(last)]
+}
+
+/// The numbers of addresses, each with a dot.
+static OCTETS: [&str; 256] = octets();
+
+const fn octets() -> [&'static str; 256] {
+    const BYTES: [[u8; 4]; 256] = octet_bytes();
+    let (mut octets, mut number) = ([""; 256], 0);
+    while number < octets.len() {
+        let length = if number < 10 { 2 } else { 3 + (number >= 100) as usize };
+        if let Ok(text) = std::str::from_utf8(BYTES[number].split_at(length).0) {
+            octets[number] = text;
+        }
+        number += 1;
+    }
+    octets
+}
+
+const fn octet_bytes() -> [[u8; 4]; 256] {
+    let (mut octets, mut number) = ([[b'.'; 4]; 256], 0);
+    while number < octets.len() {
+        let octet = number as u8;
+        let [hundreds, tens, ones] = [b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10];
+        octets[number] = match octet {
+            0..10 => [ones, b'.', b'.', b'.'],
+            10..100 => [tens, ones, b'.', b'.'],
+            _ => [hundreds, tens, ones, b'.'],
+        };
+        number += 1;
+    }
+    octets
 }
 
 /// The longest has 43 bytes.

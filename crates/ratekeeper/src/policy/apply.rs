@@ -7,8 +7,9 @@ use std::time::Duration;
 use ratekeeper_core::{Emergency, Enforcement, InvalidInput, Key, Reservation, Timestamp};
 
 use super::compile::{Keys, LimitSets, Policy, Rule, RuleCost, UNLIMITED};
-use super::expression::COST_MAX;
+use super::expression::{COST_MAX, EvaluationError};
 use super::request::{Body, Facts, Request, Scalar};
+use super::spec::OnError;
 use super::template::Subject;
 use crate::control::{Mode, Switched, Switches};
 use crate::engine::{Asked, Demand, Endpoints, Engine, Held, LimitSet, Limits, OwnerNames};
@@ -32,6 +33,8 @@ pub(super) struct AskedModes {
     pub(super) at_most: Option<Mode>,
     /// The mode of the service just now, instead of what its policies were given.
     pub(super) outside: Option<Mode>,
+    /// Whether rules apply that are switched off.
+    pub(super) is_any: bool,
 }
 
 impl<'a> Ask<'a> {
@@ -76,6 +79,13 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         Self { modes: AskedModes { at_most: Some(mode), ..self.modes }, ..self }
+    }
+
+    /// Finds the rules whatever their modes are: what an earlier decision charged can be given back and
+    /// forgotten although a rule was switched off meanwhile.
+    #[must_use]
+    pub fn in_any_mode(self) -> Self {
+        Self { modes: AskedModes { is_any: true, ..self.modes }, ..self }
     }
 
     /// The mode of the service as it is now, instead of the one that its policies were
@@ -128,30 +138,41 @@ impl Facts for Nothing {
 }
 
 impl Policy {
-    /// What a request asks for: the rules that apply to it.
-    pub(super) fn demand<'p>(
-        self: &'p Arc<Self>,
-        engine: &'p Arc<Engine>,
+    /// What a request asks for, before it is known which rules apply to it.
+    #[inline]
+    pub(super) fn demand<'p>(engine: &'p Arc<Engine>, ask: &Ask<'p>) -> Demand<'p> {
+        Demand::asked(Held::Borrowed(engine), ask.cost, [], ask.once)
+    }
+
+    /// Adds the rules that apply to a request; in the caller's place, because a demand is large.
+    pub(super) fn apply<'p>(
+        &'p self,
         ask: &Ask<'p>,
         switches: Option<(&Switches, Timestamp)>,
-    ) -> Demand<'p> {
+        demand: &mut Demand<'p>,
+    ) {
         let request = Request::new(ask.facts, &self.addresses);
-        let candidates = self.index.candidates(ask.facts);
-        let asked = candidates.iter().filter_map(|number| {
-            let rule = &self.rules[usize::from(*number)];
+        request.set_steps(self.steps);
+        self.index.each_candidate(ask.facts, |number| {
+            let rule = &self.rules[usize::from(number)];
             // Without a request, there is nothing that other rules could look at.
             if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
-                return None;
+                return;
             }
             let switched = switches.map(|(all, now)| all.of_rule(rule.name.as_str(), now));
-            rule.apply(&request, ask, switched.as_ref(), &self.limits)
+            if let Some(asked) = rule.apply(&request, ask, switched.as_ref(), &self.limits) {
+                demand.push(asked);
+            }
         });
-        Demand::asked(Held::Borrowed(engine), ask.cost, asked, ask.once)
+        if request.is_refused() {
+            demand.refuse_beyond_budget();
+        }
     }
 }
 
 impl Rule {
     /// What it makes of a request; `None` if it does not limit it.
+    #[inline]
     fn apply<'p>(
         &'p self,
         request: &Request<'_>,
@@ -160,7 +181,13 @@ impl Rule {
         sets: &'p LimitSets,
     ) -> Option<Asked<'p>> {
         let mode = self.mode_under(switched, ask.modes);
-        if mode == Mode::Off || !self.holds(request) || self.is_allowed_client(request) {
+        let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
+        let emergency = switched.map_or(Emergency::Off, |switched| switched.emergency);
+        let denies = mode == Mode::On && percent > 0 && emergency != Emergency::Lift;
+        if mode == Mode::Off && !ask.modes.is_any
+            || !self.holds(request, denies)
+            || self.is_allowed_client(request)
+        {
             return None;
         }
         let Some(subject) = self.subject(request, ask) else {
@@ -171,7 +198,6 @@ impl Rule {
         if limits == UNLIMITED {
             return None;
         }
-        let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
         let in_ramp = percent >= 100 || Key::new(self.name, &subject).is_ok_and(|key| key.is_within(percent));
         let enforced = mode == Mode::On && in_ramp;
         let limits = sets.get(limits);
@@ -180,30 +206,47 @@ impl Rule {
             limits: Limits::Set(Held::Borrowed(limits)),
             plan,
             subject: Cow::Owned(subject.into()),
-            cost: self.cost_of(request, ask),
+            cost: self.cost_of(request, ask, limits, denies)?,
             // Settling is about what the program asked for.
             is_flat: !matches!(self.cost, RuleCost::Asked),
             owner: self.owner_of(request, limits),
             enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
-            emergency: switched.map_or(Emergency::Off, |switched| switched.emergency),
+            emergency,
         })
     }
 
-    /// A condition that cannot be told does not hold: a field that somebody left
-    /// out must not turn into a denial.
-    fn holds(&self, request: &Request<'_>) -> bool {
+    /// A condition that cannot be told applies its rule, or whoever confuses it would escape the limit.
+    #[inline]
+    fn holds(&self, request: &Request<'_>, denies: bool) -> bool {
         let Some(when) = &self.when else { return true };
-        when.evaluate(request).unwrap_or_else(|error| {
-            self.terms.counters.failed("when", &error);
-            false
-        })
+        when.evaluate(request).unwrap_or_else(|error| self.holds_despite(&error, request, denies))
+    }
+
+    #[cold]
+    fn holds_despite(&self, error: &EvaluationError, request: &Request<'_>, denies: bool) -> bool {
+        self.terms.counters.failed("when", error);
+        if *error == EvaluationError::TooMuch {
+            self.beyond_budget(request, denies);
+            return false;
+        }
+        self.on_error == OnError::Apply
+    }
+
+    /// What this rule says to the request is not known, so it is denied. A rule that denies nothing (it only watches,
+    /// is enforced for no key, or is lifted) counts it.
+    #[cold]
+    fn beyond_budget(&self, request: &Request<'_>, denies: bool) {
+        self.terms.counters.beyond_budget();
+        if denies {
+            request.refuse();
+        }
     }
 
     fn is_allowed_client(&self, request: &Request<'_>) -> bool {
         if self.allow.is_empty() {
             return false;
         }
-        let client = request.client().map(super::request::Client::address);
+        let client = request.client_address();
         client.is_some_and(|client| self.allow.iter().any(|network| network.contains(client)))
     }
 
@@ -216,10 +259,23 @@ impl Rule {
                 key.and_then(|key| Subject::of_caller(&key, hashing.as_ref()))
             }
         };
-        if found.is_none() && self.fallback.is_some() {
+        found.or_else(|| self.subject_without_key(request))
+    }
+
+    /// What requests without a key count under. Whoever sends a body that cannot be read is not without one:
+    /// it is only that nobody can tell which.
+    #[cold]
+    fn subject_without_key(&self, request: &Request<'_>) -> Option<Subject> {
+        let unreadable = || {
+            let Keys::Templates(templates) = &self.keys else { return None };
+            let is_in_body = templates.iter().any(|template| template.needs().body);
+            (is_in_body && request.facts().body() == Body::Unreadable).then(Subject::unreadable)
+        };
+        let subject = self.fallback.clone().or_else(unreadable);
+        if subject.is_some() {
             self.terms.counters.unresolved();
         }
-        found.or_else(|| self.fallback.clone())
+        subject
     }
 
     fn limits_of(&self, subject: &Subject, request: &Request<'_>) -> (u32, Option<Arc<str>>) {
@@ -235,22 +291,39 @@ impl Rule {
         of_plan.map_or((self.limits, None), |(plan, limits)| (*limits, Some(Arc::clone(plan))))
     }
 
-    /// A cost that cannot be told is one: it was a request, whatever was in it.
-    /// One that is too much to be told is the highest: nobody pays less by asking
-    /// for more.
-    fn cost_of(&self, request: &Request<'_>, ask: &Ask<'_>) -> u64 {
+    #[inline]
+    fn cost_of(&self, request: &Request<'_>, ask: &Ask<'_>, limits: &LimitSet, denies: bool) -> Option<u64> {
         match &self.cost {
-            RuleCost::Asked => ask.cost,
-            RuleCost::One => 1,
-            RuleCost::Units(units) => (*units).into(),
-            RuleCost::Expression(cost) => {
-                let cost = cost.evaluate(request).unwrap_or_else(|error| {
-                    self.terms.counters.failed("cost", &error);
-                    if error.is_beyond() { COST_MAX } else { 1 }
-                });
-                cost.into()
-            }
+            RuleCost::Asked => Some(ask.cost),
+            RuleCost::One => Some(1),
+            RuleCost::Units(units) => Some((*units).into()),
+            RuleCost::Expression(cost) => match cost.evaluate(request) {
+                Ok(cost) => Some(cost.into()),
+                Err(error) => self.cost_despite(&error, request, limits, denies),
+            },
         }
+    }
+
+    /// A cost that cannot be told is as much as there is, unless the rule says otherwise: nobody pays less by
+    /// confusing it. One that is too much to be told is the highest: nobody pays less by asking for more.
+    #[cold]
+    fn cost_despite(
+        &self,
+        error: &EvaluationError,
+        request: &Request<'_>,
+        limits: &LimitSet,
+        denies: bool,
+    ) -> Option<u64> {
+        self.terms.counters.failed("cost", error);
+        if *error == EvaluationError::TooMuch {
+            self.beyond_budget(request, denies);
+            return None;
+        }
+        if error.is_beyond() {
+            return Some(COST_MAX.into());
+        }
+        let all = || limits.quotas.iter().map(|(_, quota)| quota.limit().min(quota.capacity())).min();
+        Some(self.cost_on_error.or_else(all).unwrap_or(1).into())
     }
 
     fn owner_of(&self, request: &Request<'_>, limits: &LimitSet) -> Option<Box<OwnerNames<'static>>> {

@@ -1,8 +1,9 @@
 //! The policies in force, one for each service, and what became of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -11,14 +12,20 @@ use ratekeeper_core::{Field, InvalidInput, Level, Name};
 
 use super::apply::AskedModes;
 use super::compile::{CompileOptions, KeyFunction, Policy};
+use super::fence::Fence;
 use super::problem::Problems;
 use super::spec::PolicySpec;
 use super::status::{ServiceStatus, SourceStatus};
 use super::template::KeyHashing;
 use crate::control::Mode;
+use crate::engine::{OnOutage, Scope};
 
 /// How many services a process can have policies for.
 pub const SERVICES_MAX: usize = 10_000;
+/// How many services without a policy are logged by name: names may come from requests.
+const UNKNOWN_SERVICES_MAX: usize = 64;
+/// How many services an error lists as those that have a policy.
+const LISTED_SERVICES_MAX: usize = 8;
 
 /// The policies in force. Clones are the same book.
 ///
@@ -42,6 +49,10 @@ struct Book {
     options: CompileOptions,
     services: RwLock<BTreeMap<String, Arc<Service>>>,
     sources: Mutex<BTreeMap<String, SourceStatus>>,
+    refuses_unknown: bool,
+    fence: Fence,
+    /// Services that were asked for and are none, as far as they were logged.
+    unknown: Mutex<BTreeSet<String>>,
 }
 
 /// One service, whose policy may come and go.
@@ -49,6 +60,8 @@ pub(super) struct Service {
     name: String,
     current: ArcSwapOption<Policy>,
     history: Mutex<History>,
+    /// Whether it was logged that nothing is limited.
+    is_unlimited_logged: AtomicBool,
 }
 
 #[derive(Default)]
@@ -65,6 +78,8 @@ struct History {
 pub struct PoliciesBuilder {
     options: CompileOptions,
     mode: Option<Option<Mode>>,
+    refuses_unknown: bool,
+    fence: Fence,
 }
 
 impl PoliciesBuilder {
@@ -92,6 +107,24 @@ impl PoliciesBuilder {
         self
     }
 
+    /// Makes a service without a policy an error, which is how a mistyped name is found:
+    /// [`PolicyLimiter::service`](super::PolicyLimiter::service) and
+    /// [`PolicyLimiter::check`](super::PolicyLimiter::check) refuse it. Otherwise it is not limited, and a
+    /// log line says so once.
+    #[must_use]
+    pub fn refuse_unknown_services(mut self, refuse: bool) -> Self {
+        self.refuses_unknown = refuse;
+        self
+    }
+
+    /// Runs `around` around every change, in whatever thread a source makes it: for processes that fork while other
+    /// threads run, whose children would find locks held for ever. It must run what it is given, once.
+    #[must_use]
+    pub fn fence(mut self, around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        self.fence = Fence::new(around);
+        self
+    }
+
     /// Finds the key of the rule of that name, which has `caller_key`.
     #[must_use]
     pub fn key_function(mut self, rule: impl Into<String>, function: KeyFunction) -> Self {
@@ -112,6 +145,9 @@ impl PoliciesBuilder {
             options: self.options,
             services: RwLock::default(),
             sources: Mutex::default(),
+            refuses_unknown: self.refuses_unknown,
+            fence: self.fence,
+            unknown: Mutex::default(),
         })))
     }
 }
@@ -129,6 +165,15 @@ impl Policies {
     /// # Errors
     /// What is wrong with it. The last good policy stays.
     pub fn install(
+        &self,
+        source: &str,
+        read: Result<PolicySpec, Problems>,
+        service: Option<&str>,
+    ) -> Result<(), Problems> {
+        self.0.fence.around(|| self.install_now(source, read, service))
+    }
+
+    fn install_now(
         &self,
         source: &str,
         read: Result<PolicySpec, Problems>,
@@ -169,14 +214,28 @@ impl Policies {
         }
     }
 
+    /// What would be wrong with what was read from `source`. Nothing comes into force, and nothing is logged.
+    #[cfg(feature = "watch")]
+    pub(crate) fn rehearse(&self, source: &str, spec: &PolicySpec) -> Result<(), Problems> {
+        self.0.fence.around(|| {
+            let before = self.find(&spec.service).and_then(|service| service.current.load_full());
+            Policy::compile_after(spec, source, &self.0.options, before.as_deref()).map(drop)
+        })
+    }
+
     /// Takes the policy of a service away, because its document is gone from
     /// `source`: the service is not limited any more. A policy that has come from
     /// elsewhere since stays.
     pub fn withdraw(&self, source: &str, service: &str) {
+        self.0.fence.around(|| self.withdraw_now(source, service));
+    }
+
+    fn withdraw_now(&self, source: &str, service: &str) {
         let Some(service) = self.find(service) else { return };
         let mut history = service.history();
         if history.source.as_deref() == Some(source) && service.current.swap(None).is_some() {
             (history.source, history.since, history.last_refusal) = (None, None, None);
+            service.is_unlimited_logged.store(true, Ordering::Relaxed);
             tracing::warn!(source, service = service.name, "the policy is gone; nothing is limited");
         }
     }
@@ -222,6 +281,10 @@ impl Policies {
 
     /// Changes the status of a source, unless there are too many.
     fn note(&self, source: &str, change: impl FnOnce(&mut SourceStatus)) {
+        self.0.fence.around(|| self.note_now(source, change));
+    }
+
+    fn note_now(&self, source: &str, change: impl FnOnce(&mut SourceStatus)) {
         let mut sources = self.sources();
         if sources.len() >= SERVICES_MAX && !sources.contains_key(source) {
             return;
@@ -234,6 +297,57 @@ impl Policies {
     #[must_use]
     pub fn policy(&self, service: &str) -> Option<Arc<Policy>> {
         self.find(service)?.current.load_full()
+    }
+
+    /// Notes that a service is asked for. One without a policy is logged, once for each name up to a bound, or
+    /// refused: its name may be mistyped.
+    ///
+    /// # Errors
+    /// If it has no policy, and [`PoliciesBuilder::refuse_unknown_services`] was said.
+    pub fn expect(&self, service: &str) -> Result<(), InvalidInput> {
+        if self.policy(service).is_some() {
+            return Ok(());
+        }
+        if self.0.refuses_unknown {
+            let got = format!("service {service:?}, which has no policy");
+            return Err(InvalidInput::new(Field::Name, got, format!("one of {}", self.listed())));
+        }
+        let mut unknown = self.0.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if unknown.len() < UNKNOWN_SERVICES_MAX && unknown.insert(service.to_owned()) {
+            let (known, is_last) = (self.listed(), unknown.len() == UNKNOWN_SERVICES_MAX);
+            tracing::warn!(service, known, "a service without a policy is asked for; nothing is limited");
+            if is_last {
+                tracing::warn!("further services without a policy are not logged by name");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether services without a policy are refused.
+    pub(super) fn refuses_unknown(&self) -> bool {
+        self.0.refuses_unknown
+    }
+
+    /// The services with a policy, in words.
+    fn listed(&self) -> String {
+        let services = self.services();
+        let mut known = services.values().filter(|service| service.current.load().is_some());
+        let mut words: Vec<String> =
+            known.by_ref().take(LISTED_SERVICES_MAX).map(|service| format!("{:?}", service.name)).collect();
+        match (words.is_empty(), known.count()) {
+            (true, _) => return "none, because no policy is in force".to_owned(),
+            (false, 0) => {}
+            (false, more) => words.push(format!("{more} more")),
+        }
+        words.join(", ")
+    }
+
+    /// Whose policies came from where.
+    #[cfg(feature = "watch")]
+    pub(super) fn in_force(&self) -> Vec<(String, String)> {
+        let services = self.services();
+        let known = services.values().filter(|service| service.current.load().is_some());
+        known.filter_map(|service| Some((service.history().source.clone()?, service.name.clone()))).collect()
     }
 
     /// How the policies are doing, by service.
@@ -316,7 +430,23 @@ impl Policies {
 
 impl Service {
     fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), current: ArcSwapOption::empty(), history: Mutex::default() }
+        Self {
+            name: name.to_owned(),
+            current: ArcSwapOption::empty(),
+            history: Mutex::default(),
+            is_unlimited_logged: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs once that it is asked for and has no policy: its name may be mistyped.
+    #[cold]
+    pub(super) fn is_unlimited(&self) {
+        if !self.is_unlimited_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                service = self.name,
+                "a service without a policy is asked for; nothing is limited"
+            );
+        }
     }
 
     /// The policy in force, held for as long as one request needs it.
@@ -361,7 +491,7 @@ impl Service {
     }
 
     fn status(&self, outside: Option<Mode>) -> ServiceStatus {
-        let modes = AskedModes { outside, at_most: None };
+        let modes = AskedModes { outside, ..AskedModes::default() };
         let policy = self.current.load_full();
         let rules = policy.iter().flat_map(|policy| policy.rules.iter());
         let history = self.history();
@@ -375,7 +505,12 @@ impl Service {
             last_refusal: history.last_refusal.clone(),
             warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
             rules: rules
-                .map(|rule| rule.terms.counters.status(rule.name.label(), rule.mode_under(None, modes)))
+                .map(|rule| {
+                    let (mode, terms) = (rule.mode_under(None, modes), &rule.terms);
+                    let is_asked = terms.scope == Scope::Shared && mode == Mode::On;
+                    let denies_in_outage = is_asked && terms.on_outage == OnOutage::Deny;
+                    terms.counters.status(rule.name.label(), mode, denies_in_outage)
+                })
                 .collect(),
         }
     }

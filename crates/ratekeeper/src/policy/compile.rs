@@ -94,6 +94,8 @@ pub struct Policy {
     pub(super) rules: Box<[Rule]>,
     pub(super) limits: LimitSets,
     pub(super) index: Index,
+    /// The budget of a request's conditions and costs.
+    pub(super) steps: u32,
     needs: Needs,
     warnings: Vec<Problem>,
 }
@@ -139,6 +141,7 @@ impl Policy {
             index: Index::new(&rules),
             rules: rules.into(),
             limits,
+            steps: spec.condition_steps,
             needs,
             warnings: Problems::of(source, warnings).into_iter().collect(),
         }))

@@ -23,16 +23,26 @@
 //! `matches()` with a fixed pattern, `int()`, `double()`, and the macros `all`,
 //! `exists`, `exists_one`, `filter` and `map`.
 //!
+//! # What is absent
+//! What a request does not have is null: `==` and `!=` work on it, `<`, `<=`, `>` and `>=` are false, its fields
+//! and elements are absent too, and so is what `size()`, `int()`, `double()` and arithmetic make of it alone. To
+//! anything else (`startsWith()`, `exists()`, `!`) it is an error that names it.
+//!
 //! # Errors
-//! A missing field is an error that names it, unless `has()` or `in` asks for
-//! it. As in CEL, `false && error` is false and `true || error` is true, on
-//! either side. Overflow is an error; nothing wraps around.
+//! As in CEL, `false && error` is false and `true || error` is true, on
+//! either side. Overflow is an error; nothing wraps around. A body that cannot be read is
+//! an error, not an absence.
+//!
+//! # Work
+//! All expressions that look at one request share its budget of steps. Whoever is beyond it is beyond
+//! it for good, and nothing hides that.
 
 mod compile;
 mod each;
 mod endpoint;
 mod evaluate;
 mod node;
+mod pattern;
 mod requires;
 #[cfg(test)]
 mod tests;
@@ -50,11 +60,18 @@ use value::{Fault, Value};
 pub const EXPRESSION_BYTES_MAX: usize = 4_096;
 /// How deep an expression may be nested.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
-/// How much work an evaluation may be: nodes visited, elements compared, and
-/// text looked at in pieces of 64 bytes.
-pub const STEPS_MAX: usize = 100_000;
+/// How much work all conditions and costs may be for one request, unless a policy says otherwise: nodes visited,
+/// elements compared, text looked at in pieces. A step takes up to 20 ns, so this is one millisecond.
+pub const STEPS_DEFAULT: u32 = 50_000;
+/// The least that a policy may say.
+pub const STEPS_MIN: u32 = 1_000;
+/// The most that a policy may say.
+pub const STEPS_MAX: u32 = 1_000_000;
 /// The highest cost of a request.
 pub const COST_MAX: u32 = ratekeeper_core::LIMIT_MAX;
+
+/// What a request costs that does not say so.
+const COST_ABSENT: u32 = 1;
 
 /// Whether a rule applies to a request.
 ///
@@ -65,8 +82,11 @@ pub const COST_MAX: u32 = ratekeeper_core::LIMIT_MAX;
 /// let facts = RequestFacts::new("POST", "/").claim("plan", "gold");
 /// assert!(paid.evaluate(&Request::new(&facts, &Addresses::default()))?);
 ///
-/// let nobody = RequestFacts::new("POST", "/");
-/// let error = paid.evaluate(&Request::new(&nobody, &Addresses::default())).unwrap_err();
+/// let unknown = RequestFacts::new("POST", "/");
+/// assert!(paid.evaluate(&Request::new(&unknown, &Addresses::default()))?, "absent is null");
+///
+/// let starts = Condition::parse(r#"identity.plan.startsWith("g")"#)?;
+/// let error = starts.evaluate(&Request::new(&unknown, &Addresses::default())).unwrap_err();
 /// assert_eq!(error.to_string(), "`identity.plan` is missing");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -92,7 +112,7 @@ impl Condition {
     ///
     /// # Errors
     /// If it cannot be told, because a field is missing or a value is of the
-    /// wrong kind. What that means is the rule's to say.
+    /// wrong kind. Such a condition applies its rule, unless the rule says otherwise.
     pub fn evaluate(&self, request: &Request<'_>) -> Result<bool, EvaluationError> {
         Ok(Run::new(request).condition(&self.compiled.root)?)
     }
@@ -145,7 +165,7 @@ impl Cost {
         Ok(Self { compiled, fixed })
     }
 
-    /// What a request costs.
+    /// What a request costs; 1 if that is absent or null.
     ///
     /// # Errors
     /// If it cannot be told, or is no whole number from 0 to [`COST_MAX`].
@@ -158,6 +178,7 @@ impl Cost {
                 .ok()
                 .filter(|cost| *cost <= COST_MAX)
                 .ok_or(EvaluationError::CostOutOfRange { found: cost }),
+            absent if absent.is_null() => Ok(COST_ABSENT),
             other => Err(EvaluationError::Cost { found: other.kind() }),
         }
     }
@@ -194,6 +215,9 @@ pub enum EvaluationError {
     /// The program did not read the body, although the policy needs it.
     #[error("the body was not read")]
     BodyUnread,
+    /// The body is no JSON that can be read, or was not whole.
+    #[error("the body cannot be read")]
+    BodyUnreadable,
     /// An operation met a value that it cannot take.
     #[error("`{operation}` cannot take {found}")]
     Operand {
@@ -220,8 +244,14 @@ pub enum EvaluationError {
         /// The function.
         operation: &'static str,
     },
-    /// The evaluation was too much work, or a text grew too long.
-    #[error("more than {STEPS_MAX} steps of work")]
+    /// A text grew too long, or values that are compared are nested too deep.
+    #[error("{what} that is too large")]
+    TooLarge {
+        /// What it is.
+        what: &'static str,
+    },
+    /// All conditions and costs together were more work than the request's budget of steps.
+    #[error("more steps of work than the budget of the request")]
     TooMuch,
     /// A cost came out as something that is no number.
     #[error("the cost is {found}, not a whole number from 0 to {COST_MAX}")]
@@ -241,7 +271,7 @@ impl EvaluationError {
     /// Whether there was more to count than can be counted.
     pub(super) fn is_beyond(&self) -> bool {
         match self {
-            Self::Overflow { .. } | Self::TooMuch => true,
+            Self::Overflow { .. } => true,
             Self::CostOutOfRange { found } => *found > COST_MAX.into(),
             _ => false,
         }
@@ -253,10 +283,12 @@ impl From<Fault<'_>> for EvaluationError {
         match fault {
             Fault::Missing(field) => Self::Missing { field: field.to_owned() },
             Fault::BodyUnread => Self::BodyUnread,
+            Fault::BodyUnreadable => Self::BodyUnreadable,
             Fault::Operand { operation, found } => Self::Operand { operation, found },
             Fault::Overflow(operation) => Self::Overflow { operation },
             Fault::DivisionByZero(operation) => Self::DivisionByZero { operation },
             Fault::Conversion(operation) => Self::Conversion { operation },
+            Fault::TooLarge(what) => Self::TooLarge { what },
             Fault::TooMuch => Self::TooMuch,
         }
     }

@@ -9,6 +9,7 @@ use super::apply::Ask;
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::request::{Facts, Needs};
+use super::template::Subject;
 use crate::engine::{Admission, Demand, Engine, Held, Outages, Started};
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};
@@ -77,11 +78,16 @@ impl PolicyLimiter {
         Self { engine: Arc::new(engine), ..self }
     }
 
-    /// The limits of a service, which may have no policy yet.
+    /// The limits of a service, which may have no policy yet: then it is not limited, and the first check logs that
+    /// once.
     ///
     /// # Errors
-    /// If there are too many services.
+    /// If there are too many services, or it has no policy and
+    /// [`PoliciesBuilder::refuse_unknown_services`](super::PoliciesBuilder::refuse_unknown_services) was said.
     pub fn service(&self, name: &str) -> Result<ServiceLimiter, InvalidInput> {
+        if self.policies.refuses_unknown() {
+            self.policies.expect(name)?;
+        }
         Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.entry(name)? })
     }
 
@@ -115,7 +121,9 @@ impl PolicyLimiter {
     /// As [`ServiceLimiter::check`].
     pub async fn check(&self, service: &str, key: &str) -> Result<Decision, InvalidInput> {
         // Names of services may come from anywhere: those without a policy take no place.
-        let Some(service) = self.policies.find(service) else { return Ok(self.engine.unlimited()) };
+        let Some(service) = self.policies.find(service) else {
+            return self.policies.expect(service).map(|()| self.engine.unlimited());
+        };
         ServiceLimiter { engine: Arc::clone(&self.engine), service }.check(&Ask::key(key)).await
     }
 
@@ -210,20 +218,35 @@ impl ServiceLimiter {
     #[must_use]
     pub fn demand(&self, ask: &Ask<'_>) -> Demand<'static> {
         #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime alone")]
-        self.with_demand(ask, |demand| demand.into_owned())
+        self.with_demand(ask, |_| None, |demand| demand.into_owned())
     }
 
-    /// Hands the demand of a request on while it borrows from the policy in force.
+    /// Hands the demand of a request on while it borrows from the policy in force: to `now`, which only looks at it,
+    /// because it is large, and to `later` if that has no answer.
     #[inline]
-    fn with_demand<T>(&self, ask: &Ask<'_>, then: impl FnOnce(Demand<'_>) -> T) -> T {
+    fn with_demand<T>(
+        &self,
+        ask: &Ask<'_>,
+        now: impl FnOnce(&Demand<'_>) -> Option<T>,
+        later: impl FnOnce(Demand<'_>) -> T,
+    ) -> T {
         let current = self.service.current();
         let Some(policy) = current.as_ref() else {
-            return then(Demand::new(Held::Borrowed(&self.engine), 1, []));
+            self.service.is_unlimited();
+            let demand = Demand::new(Held::Borrowed(&self.engine), 1, []);
+            return now(&demand).unwrap_or_else(|| later(demand));
         };
         let store = self.engine.store();
-        match store.control().switches() {
-            Some(switches) => then(policy.demand(&self.engine, ask, Some((&switches, store.now())))),
-            None => then(policy.demand(&self.engine, ask, None)),
+        let switches = store.control().switches();
+        let switched = switches.as_deref().map(|switches| (switches, store.now()));
+        let mut demand = Policy::demand(&self.engine, ask);
+        policy.apply(ask, switched, &mut demand);
+        match now(&demand) {
+            Some(answer) => {
+                demand.take_subjects(Subject::recycle);
+                answer
+            }
+            None => later(demand),
         }
     }
 
@@ -240,13 +263,11 @@ impl ServiceLimiter {
 
     /// The answer without I/O, or what has to be awaited.
     fn start_check(&self, ask: &Ask<'_>) -> Result<Result<Decision, InvalidInput>, Box<Demand<'static>>> {
-        self.with_demand(ask, |demand| {
+        let now = |demand: &Demand<'_>| {
             let mut decision = Decision::default();
-            match demand.try_check(&mut decision) {
-                Some(answer) => Ok(answer.map(|()| decision)),
-                None => Err(Box::new(demand.into_owned())),
-            }
-        })
+            Some(Ok(demand.try_check(&mut decision)?.map(|()| decision)))
+        };
+        self.with_demand(ask, now, |demand| Err(Box::new(demand.into_owned())))
     }
 
     /// [`ServiceLimiter::check`] for stores that need no I/O, outside of async code.
@@ -254,7 +275,8 @@ impl ServiceLimiter {
     /// # Errors
     /// As [`Demand::check`]; also if the store does need I/O.
     pub fn check_now(&self, ask: &Ask<'_>) -> Result<Decision, InvalidInput> {
-        self.with_demand(ask, |demand| demand.now().check())
+        let now = |demand: &Demand<'_>| Some(demand.now().check());
+        self.with_demand(ask, now, |demand| demand.now().check())
     }
 
     /// Judges a request and charges it, and keeps hold of what is to be given back
@@ -282,10 +304,15 @@ impl ServiceLimiter {
     /// [`ServiceLimiter::admit`] as far as it gets without I/O.
     #[inline]
     pub fn start(&self, ask: &Ask<'_>) -> Started<'static> {
-        self.with_demand(ask, |demand| match demand.start() {
-            Started::Done(answer) => Started::Done(answer),
-            Started::Waits(demand) => Started::Waits(Box::new(demand.into_owned())),
-        })
+        let now = |demand: &Demand<'_>| {
+            if demand.needs_io() {
+                return None;
+            }
+            let mut decision = Admission::blank();
+            let answer = demand.try_check(&mut decision)?;
+            Some(Started::Done(answer.map(|()| Admission::new(demand, decision))))
+        };
+        self.with_demand(ask, now, |demand| Started::Waits(Box::new(demand.into_owned())))
     }
 
     /// Reports what a request would meet, and changes nothing.

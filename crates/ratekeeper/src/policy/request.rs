@@ -7,11 +7,13 @@
 
 mod fact;
 mod identity;
+mod json;
 mod owned;
+mod path;
 mod scalar;
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 use std::ops::BitOrAssign;
 
@@ -19,9 +21,12 @@ use percent_encoding::percent_decode;
 use serde_json::Value as Json;
 
 use super::address::{AddressText, Addresses, in_words};
+use super::expression::STEPS_DEFAULT;
 pub(super) use fact::{Fact, NAMESPACES};
 pub use identity::Identity;
+pub use json::JsonBody;
 pub use owned::RequestFacts;
+pub use path::canonical_path;
 pub use scalar::Scalar;
 
 /// A request, as far as policies can see it.
@@ -32,9 +37,8 @@ pub trait Facts {
     /// The HTTP method, as it was sent.
     fn method(&self) -> Option<&str>;
 
-    /// The path by which the service finds what to do, without the query: as it was sent, unless the
-    /// service decodes paths before it looks at them. Two paths that lead to one handler must not
-    /// lead to two counters.
+    /// The path by which the service finds what to do, without the query, in its one spelling
+    /// ([`canonical_path`]). Two paths that lead to one handler must not lead to two counters.
     fn path(&self) -> Option<&str>;
 
     /// The route that the service matched, such as `/datasets/{id}/search`.
@@ -49,6 +53,12 @@ pub trait Facts {
     /// A header line of that name, counted from the last one: 0 is the last.
     fn header_from_end(&self, name: &str, back: usize) -> Option<&[u8]>;
 
+    /// How many header lines are looked at to find one: none, if they are found by their names. Conditions pay for it,
+    /// so that nobody makes them slow by sending many.
+    fn header_lines(&self) -> usize {
+        0
+    }
+
     /// The body.
     fn body(&self) -> Body<'_>;
 
@@ -59,8 +69,7 @@ pub trait Facts {
     /// `org`, `project`, `user`, `plan`, or any other claim.
     fn claim(&self, name: &str) -> Option<Scalar<'_>>;
 
-    /// The first query parameter of that name, decoded; `None` too if its
-    /// value is not UTF-8.
+    /// The last query parameter of that name, decoded, which is the one that frameworks hand out.
     fn query(&self, name: &str) -> Option<Cow<'_, str>> {
         parameter_of(self.query_string()?, name)
     }
@@ -74,18 +83,19 @@ pub trait Facts {
     }
 }
 
-/// The first parameter of that name in a query string, decoded; `None` too if its
-/// value is not UTF-8.
+/// The last parameter of that name in a query string, decoded; U+FFFD stands for bytes that are not UTF-8.
+///
+/// The last, because handlers get that one from every framework of ours: a rule that looked at the first
+/// would be escaped by `?expensive=false&expensive=true`.
 #[must_use]
 pub fn parameter_of<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
-    let mut parameters = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let (_, value) = parameters
-        .find(|(key, _)| *key == name || form_decoded(key).is_some_and(|decoded| decoded == name))?;
-    form_decoded(value)
+    let mut parameters = query.rsplit('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let (_, value) = parameters.find(|(key, _)| *key == name || form_decoded(key) == name)?;
+    Some(form_decoded(value))
 }
 
 /// How many lines of cookies are looked at, from the last.
-const COOKIE_LINES_MAX: usize = 128;
+pub(super) const COOKIE_LINES_MAX: usize = 128;
 
 fn cookie_in<'l>(line: &'l [u8], name: &str) -> Option<&'l str> {
     let pairs = std::str::from_utf8(line).ok()?.split(';');
@@ -93,14 +103,14 @@ fn cookie_in<'l>(line: &'l [u8], name: &str) -> Option<&'l str> {
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// A form-encoded text, decoded: borrowed if there is nothing to decode.
-fn form_decoded(text: &str) -> Option<Cow<'_, str>> {
+/// A form-encoded text, decoded as frameworks do: borrowed if there is nothing to decode, U+FFFD for what is not UTF-8.
+/// A handler sees such a parameter, so it is not absent for a policy either.
+fn form_decoded(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Some(Cow::Borrowed(text));
+        return Cow::Borrowed(text);
     }
     let spaced = text.replace('+', " ");
-    let decoded = percent_decode(spaced.as_bytes()).decode_utf8().ok()?;
-    Some(Cow::Owned(decoded.into_owned()))
+    Cow::Owned(percent_decode(spaced.as_bytes()).decode_utf8_lossy().into_owned())
 }
 
 /// The body of a request.
@@ -109,8 +119,11 @@ pub enum Body<'a> {
     /// Nobody read it. For a policy whose [`Needs`] name the body that is an
     /// error in the program, and expressions say so.
     Unread,
-    /// There is none, or it is not JSON.
+    /// There is none.
     Absent,
+    /// There is one, but it is no JSON that can be read, or it is not whole: too long, or too late.
+    /// That is an error and no absence: conditions on it fail, and so apply.
+    Unreadable,
     /// The JSON in it.
     Json(&'a Json),
 }
@@ -144,15 +157,55 @@ impl BitOrAssign for Needs {
 pub struct Request<'a> {
     facts: &'a dyn Facts,
     addresses: &'a Addresses,
-    /// Filled by the first rule that asks.
-    client: OnceCell<Option<Client>>,
+    /// Each filled by the first rule that asks.
+    address: OnceCell<Option<IpAddr>>,
+    client: OnceCell<Client>,
+    /// Steps of work that are left for its conditions and costs.
+    steps: Cell<u32>,
+    /// Whether a rule that would not only watch ran out of them.
+    refused: Cell<bool>,
 }
 
 impl<'a> Request<'a> {
     /// The request with these facts, for a policy that knows its proxies.
     #[must_use]
     pub fn new(facts: &'a dyn Facts, addresses: &'a Addresses) -> Self {
-        Self { facts, addresses, client: OnceCell::new() }
+        Self {
+            facts,
+            addresses,
+            address: OnceCell::new(),
+            client: OnceCell::new(),
+            steps: Cell::new(STEPS_DEFAULT),
+            refused: Cell::new(false),
+        }
+    }
+
+    /// The same request with another budget of steps for all conditions and costs that look at it.
+    #[must_use]
+    pub fn steps(self, steps: u32) -> Self {
+        self.set_steps(steps);
+        self
+    }
+
+    /// [`Request::steps`] in place.
+    pub(super) fn set_steps(&self, steps: u32) {
+        self.steps.set(steps);
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.set(true);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.get()
+    }
+
+    /// Takes steps out of the budget; false if there are not as many left, and then none are.
+    #[inline]
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        let left = u32::try_from(steps).ok().and_then(|steps| self.steps.get().checked_sub(steps));
+        self.steps.set(left.unwrap_or(0));
+        left.is_some()
     }
 
     /// The facts.
@@ -163,12 +216,15 @@ impl<'a> Request<'a> {
 
     /// Where the request comes from.
     pub fn client(&self) -> Option<&Client> {
-        self.client
-            .get_or_init(|| {
-                let address = self.addresses.client(self.facts)?;
-                Some(Client { address, ip: self.addresses.group(address), full: OnceCell::new() })
-            })
-            .as_ref()
+        let address = self.client_address()?;
+        let client = || Client { address, ip: self.addresses.group(address), full: OnceCell::new() };
+        Some(self.client.get_or_init(client))
+    }
+
+    /// The address it comes from, without its words.
+    #[inline]
+    pub(super) fn client_address(&self) -> Option<IpAddr> {
+        *self.address.get_or_init(|| self.addresses.client(self.facts))
     }
 
     /// The text of a fact, if it is one and can be borrowed; `find` knows the
@@ -229,7 +285,8 @@ fn member<'j>(json: &'j Json, name: &str) -> Option<&'j Json> {
 pub struct Client {
     address: IpAddr,
     ip: AddressText,
-    full: OnceCell<AddressText>,
+    /// Asked for by few rules, so it does not make the rest larger.
+    full: OnceCell<Box<AddressText>>,
 }
 
 impl Client {
@@ -248,7 +305,7 @@ impl Client {
 
     /// The address in words, `client.address`.
     pub fn address_text(&self) -> &str {
-        self.full.get_or_init(|| in_words(self.address, None)).as_str()
+        self.full.get_or_init(|| Box::new(in_words(self.address, None))).as_str()
     }
 }
 
@@ -257,15 +314,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_parameters_are_decoded_and_the_first_counts() {
+    fn query_parameters_are_decoded_and_the_last_counts() {
         let facts =
             RequestFacts::new("GET", "/x?a=1&a=2&b=x%20y+z&c&=e&%64=d%3Dd&bad=%FF&%FF=1&e=%4&p=1%2B1");
         let cases = [
-            ("a", Some("1")),
+            ("a", Some("2")),
             ("b", Some("x y z")),
             ("c", Some("")),
             ("d", Some("d=d")),
-            ("bad", None),
+            ("bad", Some("\u{fffd}")),
+            ("\u{fffd}", Some("1")),
             ("e", Some("%4")),
             ("p", Some("1+1")),
             ("missing", None),

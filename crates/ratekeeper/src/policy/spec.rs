@@ -23,8 +23,10 @@ use std::time::Duration;
 use ratekeeper_core::{Quota, Quotas};
 
 pub use self::builder::PolicyBuilder;
+pub use self::check::A_LENGTH_OF_TIME;
 pub(super) use self::check::PENALTY_COUNTERS;
 pub use self::network::Network;
+pub use self::reader::parse_duration;
 use super::address::ProxyHeader;
 use super::document::{Format, Node, Place};
 use super::expression::{Condition, Cost};
@@ -71,6 +73,8 @@ pub struct PolicySpec {
     pub ipv6_prefix: u8,
     /// Whether keys are hashed before they leave the process.
     pub hash_keys: bool,
+    /// How many steps of work all conditions and costs may be for one request; beyond them it is denied.
+    pub condition_steps: u32,
     /// The rules; names are unique.
     pub rules: Vec<RuleSpec>,
 }
@@ -83,9 +87,12 @@ pub struct RuleSpec {
     pub name: String,
     /// When it applies; always, if there is none.
     pub when: Option<Condition>,
+    /// What it means if that cannot be told.
+    pub on_error: OnError,
     /// Whose quota it is.
     pub keys: KeySpec,
-    /// The key of requests that have none. Without it they are not limited.
+    /// What requests without a key count under together: a counter of its own, whatever keys
+    /// requests have. Without it they are not limited.
     pub fallback: Option<String>,
     /// How much, for whoever has neither a plan nor an entry in `custom`.
     pub limits: Limits,
@@ -99,6 +106,8 @@ pub struct RuleSpec {
     pub allow: Vec<Network>,
     /// What a request costs.
     pub cost: CostSpec,
+    /// What a request costs whose cost cannot be told; the smallest of its limits, if nothing is said.
+    pub cost_on_error: Option<u32>,
     /// Who counts together.
     pub scope: Scope,
     /// Whose overrides apply, if any do.
@@ -139,6 +148,21 @@ impl PartialEq for Places {
 }
 
 impl Eq for Places {}
+
+/// What a condition means that cannot be told for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The rule applies: whoever confuses a condition must not escape it.
+    #[default]
+    Apply,
+    /// The rule does not apply.
+    Skip,
+}
+
+impl OnError {
+    /// All of them, by the word for each.
+    pub const NAMES: [(&'static str, Self); 2] = [("apply", OnError::Apply), ("skip", OnError::Skip)];
+}
 
 /// Whose quota a rule is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,14 @@ pub struct RuleStatus {
     pub name: String,
     /// What it does, switches of the store aside.
     pub mode: Mode,
+    /// Whether it denies while the store cannot be asked.
+    pub denies_in_outage: bool,
     /// Requests it applied to but found no key in.
     pub unresolved: u64,
     /// Requests for which its condition or its cost could not be told.
     pub failed: u64,
+    /// Requests whose budget of steps was spent before it was known whether the rule applies, or what it costs.
+    pub beyond_budget: u64,
     /// Why, the last time.
     pub last_failure: Option<String>,
     /// Requests it denied.

@@ -16,7 +16,8 @@
 //!   IPv6 network has exactly one slash, before a number that is the same for
 //!   all).
 //! - A subject longer than [`SUBJECT_PLAIN_BYTES_MAX`] becomes its first words,
-//!   `#` and a digest. No other subject has a `#`.
+//!   `#` and a digest. No other subject of a template has a `#`, so that what stands for requests without
+//!   a key (`#fallback:...`) or with an unreadable body (`#unreadable`) is in nobody's reach.
 //! - Templates of one rule must not meet each other either: see
 //!   [`Template::overlaps`].
 
@@ -27,11 +28,12 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::address::ShortText;
+use super::address::{ShortText, ipv4_pieces};
 use super::request::{Fact, Needs, Request, Scalar};
 use super::syntax::SyntaxError;
 pub use digest::KeyHashing;
@@ -42,6 +44,11 @@ pub const TEMPLATE_BYTES_MAX: usize = 512;
 /// The longest subject that is kept as it is, in bytes; of a longer one only
 /// the beginning and a digest.
 pub const SUBJECT_PLAIN_BYTES_MAX: usize = 200;
+
+/// What reserved subjects begin with. No template and no key of a program gives a subject with a `#` that
+/// is followed by anything but another `#` or 64 digits of a digest.
+const FALLBACK: &str = "#fallback:";
+const UNREADABLE: &str = "#unreadable";
 
 /// The longest name of a plan, an organisation or a project, in bytes.
 const PLAIN_BYTES_MAX: usize = 512;
@@ -68,11 +75,51 @@ impl Subject {
         Some(subject)
     }
 
+    /// The subject of all requests of a rule that have no key: no request has it for its own.
+    pub(super) fn of_fallback(key: &str) -> Self {
+        let mut subject = Self::default();
+        let mut writer = Writer::new(&mut subject.0);
+        writer.push(FALLBACK);
+        writer.push(key);
+        writer.finish("");
+        subject
+    }
+
+    /// The subject of all requests of a rule whose key is in a body that cannot be read.
+    pub(super) fn unreadable() -> Self {
+        Self(UNREADABLE.to_owned())
+    }
+
+    /// One to be written over, in the memory of one that is done with.
+    #[inline]
+    fn recycled() -> Self {
+        SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().map_or_else(Self::default, Self)
+    }
+
+    /// Keeps the memory of a subject that is done with for the next one of this thread.
+    #[inline]
+    pub(super) fn recycle(subject: String) {
+        let _ = SPARE.try_with(|spare| {
+            let spare = &mut *spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(subject);
+            }
+        });
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// How many subjects a thread keeps the memory of: those of a request with as many rules. None is longer than
+/// [`SUBJECT_PLAIN_BYTES_MAX`].
+const SPARE_MAX: usize = 4;
+
+thread_local! {
+    static SPARE: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 impl AsRef<[u8]> for Subject {
@@ -144,6 +191,13 @@ impl Template {
         Self { hashing: hashing.cloned(), ..self }
     }
 
+    /// Whether a caller decides if it resolves, by what it sends or leaves out.
+    pub(super) fn is_callers_choice(&self) -> bool {
+        self.parts.iter().any(|part| {
+            matches!(part, Part::Value(Fact::Header(_) | Fact::Cookie(_) | Fact::Query(_) | Fact::Body(_)))
+        })
+    }
+
     /// What must be obtained before it can be resolved.
     #[must_use]
     pub fn needs(&self) -> Needs {
@@ -159,7 +213,7 @@ impl Template {
     /// The subject of a request; `None` if a value is missing.
     #[must_use]
     pub fn resolve(&self, request: &Request<'_>) -> Option<Subject> {
-        let mut subject = Subject::default();
+        let mut subject = Subject::recycled();
         self.resolve_into(request, &mut subject).then_some(subject)
     }
 
@@ -168,7 +222,18 @@ impl Template {
     /// no use.
     #[must_use]
     pub fn resolve_into(&self, request: &Request<'_>, subject: &mut Subject) -> bool {
-        self.write(&mut subject.0, |_, fact| request.find(fact)).is_some()
+        let written = self.write(&mut subject.0, |_, fact, writer| match fact {
+            // What most limits count under, and it stands as it is.
+            Fact::ClientIp if self.hashing.is_none() => {
+                match request.client_address()? {
+                    IpAddr::V4(address) => writer.push_all(ipv4_pieces(address)),
+                    IpAddr::V6(_) => writer.push(request.client()?.ip()),
+                }
+                Some(())
+            }
+            _ => self.write_value(fact, &request.find(fact)?, writer),
+        });
+        written.is_some()
     }
 
     /// The subject of requests whose values are those in `key`, which somebody
@@ -181,7 +246,9 @@ impl Template {
     pub fn subject_of(&self, key: &str) -> Option<Subject> {
         let values = self.values_in(key)?;
         let mut subject = Subject::default();
-        self.write(&mut subject.0, |index, _| Some(Scalar::from(values.get(index)?.as_ref())))?;
+        self.write(&mut subject.0, |index, fact, writer| {
+            self.write_value(fact, &Scalar::from(values.get(index)?.as_ref()), writer)
+        })?;
         Some(subject)
     }
 
@@ -214,16 +281,18 @@ impl Template {
         &self.text
     }
 
-    fn write<'v>(
+    /// Writes all parts; `put` writes the value of a fact, which has the index of its part.
+    #[inline]
+    fn write(
         &self,
         subject: &mut String,
-        mut value_of: impl FnMut(usize, &Fact) -> Option<Scalar<'v>>,
+        mut put: impl FnMut(usize, &Fact, &mut Writer<'_>) -> Option<()>,
     ) -> Option<()> {
         let mut writer = Writer::new(subject);
         for (index, part) in self.parts.iter().enumerate() {
             match part {
                 Part::Literal(text) => writer.push(text),
-                Part::Value(fact) => self.write_value(fact, &value_of(index, fact)?, &mut writer)?,
+                Part::Value(fact) => put(index, fact, &mut writer)?,
             }
         }
         writer.finish(self.first_words());

@@ -3,9 +3,10 @@
 //! Sharded tables, each behind a lock (see `lock.rs`). A check of several keys locks their
 //! shards in one order and holds them together, so its decision is one step:
 //! nothing is rolled back and nobody is denied by a charge that did not last.
+//! Denials of a single charge are judged without the lock, on copies (`denials.rs`).
 //!
-//! Memory: 40 bytes a counter, 46 to 54 with the free slots between them, and
-//! 16 bytes more for each entry of a log or lease. The number of counters is
+//! Memory: 40 bytes a counter, 46 to 54 with the free slots between them,
+//! 16 bytes more for each entry of a log or lease, and up to 1 MiB for the copies. The number of counters is
 //! bounded ([`MemoryStoreBuilder::max_keys`]). At the bound a new key takes the place of another one: of the
 //! rule that holds most counters nearby, the counter that has used least (`shard/eviction.rs`). So
 //! keys that somebody makes up push one another out, and a new key is no outage. Only if that rule has nothing but exhausted
@@ -19,6 +20,8 @@
 //! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
 
 mod builder;
+mod denials;
+mod few;
 mod fingerprint;
 mod fullness;
 mod lock;
@@ -34,11 +37,13 @@ use std::sync::{Arc, OnceLock};
 
 use ratekeeper_core::{
     Algorithm, Begin, Charge, Check, Clock, Decision, GiveBack, Held, Key, Ledger, Level, Quota, Reservation,
-    Settled, State, Timestamp, judge, judge_one, resolve, too_many_windows,
+    Settled, State, Timestamp, judge, judge_denied, judge_one, resolve, too_many_windows,
 };
 use smallvec::SmallVec;
 
 pub use self::builder::MemoryStoreBuilder;
+use self::denials::Denials;
+use self::few::Few;
 use self::fingerprint::{Fingerprint, Fingerprinter};
 use self::fullness::Fullness;
 use self::lock::{Guard, Lock};
@@ -49,7 +54,10 @@ use self::receipts::Receipts;
 use self::shard::{Counter, Room, RuleNumber, Shard};
 use self::slot::Pressure;
 use super::meetings::Meetings;
-use super::{Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind, StoreFuture, random_secret};
+use super::{
+    FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind, StoreFuture,
+    random_secret,
+};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
 
@@ -83,6 +91,8 @@ pub struct MemoryStore {
     clock: StoreClock,
     fingerprinter: Fingerprinter,
     shards: Box<[Padded]>,
+    /// Of each shard, what can be read without its lock.
+    denials: Box<[Arc<Denials>]>,
     /// Locked before any shard, never after.
     ledgers: Box<[Lock<Ledger<Counter>>]>,
     max_ids: usize,
@@ -93,6 +103,12 @@ pub struct MemoryStore {
     overrides: OverrideTable,
     control: ControlCell,
     meetings: Meetings,
+}
+
+/// The algorithm of a charge that has a counter for its window alone under the quota in force.
+fn windowed(charge: &Charge<'_>, resolved: Option<&(Quota, Level)>) -> Option<Algorithm> {
+    let quota = resolved.map_or(charge.quota(), |(quota, _)| quota);
+    (charge.window_number(quota) > 0).then(|| quota.algorithm())
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -153,6 +169,7 @@ impl MemoryStore {
         let shard = |_| Padded(Lock::new(Shard::new(per_shard)));
         let ledger = |_| Lock::new(Ledger::with_max(max_ids.div_ceil(LEDGERS).max(1)));
         let fingerprinter = Fingerprinter::random();
+        let shards: Box<[Padded]> = (0..SHARDS).map(shard).collect();
         Self {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
@@ -163,7 +180,8 @@ impl MemoryStore {
             control: ControlCell::default(),
             meetings: Meetings::new(),
             fingerprinter,
-            shards: (0..SHARDS).map(shard).collect(),
+            denials: shards.iter().map(|shard| Arc::clone(shard.0.lock().denials())).collect(),
+            shards,
             ledgers: (0..LEDGERS).map(ledger).collect(),
         }
     }
@@ -235,6 +253,11 @@ impl MemoryStore {
         Ok(decision)
     }
 
+    /// Charges one counter as of `now`, which may be a little earlier than the clock says.
+    pub(crate) fn charge_at(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(), StoreError> {
+        self.decide_one(charge, now, false, &mut Decision::default()).map(|_| ())
+    }
+
     #[inline]
     fn decide_into(&self, check: &Check<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let now = self.clock.now();
@@ -242,7 +265,15 @@ impl MemoryStore {
         let decided = match check.charges() {
             _ if !check.penalties().is_empty() => self.decide_penal(check, now, decision),
             [charge] => self.decide_one(charge, now, check.is_peek(), decision),
-            charges => self.decide_many(charges, now, check.is_peek(), decision),
+            charges if check.is_peek() => self.decide_many(charges, now, true, decision),
+            charges => match self.charge_few(charges, now, decision) {
+                Few::Charged => Ok(Room::None),
+                Few::Found(counters, shards) => {
+                    let found = (&*counters, shards);
+                    Self::decide_locked(charges, &Resolved::new(), found, (now, false), decision)
+                }
+                Few::Many => self.decide_many(charges, now, false, decision),
+            },
         };
         // No shard is locked any more: whoever reads the log may ask the store.
         match decided {
@@ -272,16 +303,28 @@ impl MemoryStore {
         // Before the lock: the window in force is part of the counter's identity.
         let resolved;
         let (quota, level) = if self.overrides.concern(charge) {
-            resolved = self.resolved(std::slice::from_ref(charge), now)[0];
+            // Not asked twice whether there are any: the last one may be deleted meanwhile.
+            let table = self.overrides.snapshot();
+            resolved = resolve(charge, now, |scope| table.find(scope));
             (&resolved.0, resolved.1)
         } else {
             (charge.quota(), charge.quota_level())
         };
         let fingerprint = self.fingerprint(charge, quota);
         let algorithm = charge.quota().algorithm();
+        if let Some(slot) = self.denials[shard_index(fingerprint)].find(fingerprint)
+            && slot.is_live(now.as_micros())
+            && let Some(mut state) = slot.state(algorithm)
+            && judge_denied(charge, (quota, level), &mut state, now, decision)
+        {
+            decision.set_counters([fingerprint.high]);
+            return Ok(Room::None);
+        }
         let mut shard = self.shard(fingerprint);
         let Some(index) = shard.find(fingerprint) else {
-            if !shard.has_window_for(fingerprint, now.as_micros()) {
+            if charge.window_number(quota) > 0
+                && !shard.has_window_for(fingerprint, algorithm, now.as_micros())
+            {
                 return Err(too_many_windows().into());
             }
             let mut state = State::vacant(algorithm);
@@ -297,16 +340,23 @@ impl MemoryStore {
             shard.insert(counter, state, Pressure::of(verdict), now.as_micros());
             return Ok(room);
         };
-        let mut state = shard.take(index, algorithm);
-        if state.expires_at() <= now.as_micros() && !shard.has_window_for(fingerprint, now.as_micros()) {
+        if !shard.is_live(index, now.as_micros())
+            && charge.window_number(quota) > 0
+            && !shard.has_window_for(fingerprint, algorithm, now.as_micros())
+        {
             return Err(too_many_windows().into());
         }
+        let mut state = shard.take(index, algorithm);
         judge_one(charge, (quota, level), &mut state, now, peek, decision);
         decision.set_counters([fingerprint.high]);
         if peek {
             shard.put_back(index, state);
         } else {
-            shard.put(index, state, Pressure::of(&decision.verdicts()[0]));
+            let verdict = &decision.verdicts()[0];
+            shard.put(index, state, Pressure::of(verdict));
+            if !verdict.is_admitted() {
+                shard.keep_denial(index);
+            }
         }
         Ok(Room::None)
     }
@@ -320,15 +370,33 @@ impl MemoryStore {
     ) -> Result<Room, StoreError> {
         let resolved = self.resolved(charges, now);
         let counters = self.counters(charges, &resolved);
-        let mut shards = self.lock_all(&counters);
-        shards.has_windows_for(&counters, now)?;
-        // Without room for what is new, what is there can still deny.
-        let has_room = peek || shards.make_room(&counters, &counters, now);
+        let shards = self.lock_all(&counters);
+        Self::decide_locked(charges, &resolved, (&counters, shards), (now, peek), decision)
+    }
+
+    /// Judges a check whose shards are locked.
+    fn decide_locked<'c>(
+        charges: &'c [Charge<'c>],
+        resolved: &Resolved,
+        (counters, mut shards): (&[Counter], Locked<'_>),
+        (now, peek): (Timestamp, bool),
+        decision: &mut Decision,
+    ) -> Result<Room, StoreError> {
+        let mut places = shards.places(counters);
+        let mut has_room = true;
+        // Of counters that are in use, nothing has to be made sure of.
+        if !shards.are_live(&places, now) {
+            let windowed = |index: usize| windowed(&charges[index], resolved.get(index));
+            shards.has_windows_for(counters, windowed, now)?;
+            // Without room for what is new, what is there can still deny.
+            has_room = peek || shards.make_room(counters, counters, now);
+            places = shards.places(counters);
+        }
         let peek = peek || !has_room;
         // Nothing is inserted before everything is judged, so places stand.
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (index, (counter, charge)) in counters.iter().zip(charges).enumerate() {
-            parts.push(shards.part(*counter, charge, resolved.get(index).copied()));
+        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+            parts.push(shards.part(counters[index], place, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
         decision.set_counters(counters.iter().map(|counter| counter.fingerprint.high));
@@ -343,12 +411,20 @@ impl MemoryStore {
     /// Locks the shards of all `counters`, each once, in ascending order:
     /// two checks that share shards can never wait for each other in a ring.
     fn lock_all(&self, counters: &[Counter]) -> Locked<'_> {
-        let indices = || counters.iter().map(|counter| shard_index(counter.fingerprint));
+        const WORD: usize = u64::BITS as usize;
+        // A bit for each shard: they come out in ascending order.
+        let mut wanted = [0u64; SHARDS / WORD];
+        for counter in counters {
+            let index = shard_index(counter.fingerprint);
+            wanted[index / WORD] |= 1 << (index % WORD);
+        }
         let mut locked = Locked::default();
-        let mut next = indices().min();
-        while let Some(index) = next {
-            locked.push(index, self.shards[index].0.lock());
-            next = indices().filter(|other| *other > index).min();
+        for (word, mut bits) in wanted.into_iter().enumerate() {
+            while bits != 0 {
+                let index = word * WORD + bits.trailing_zeros() as usize;
+                locked.push(index, self.shards[index].0.lock());
+                bits &= bits - 1;
+            }
         }
         locked
     }
@@ -363,7 +439,10 @@ impl MemoryStore {
                 Err(error)
             }
             Begin::New => {
-                let decision = self.decide(check)?;
+                let mut decision = self.decide(check)?;
+                if reservation.held_for().is_some() {
+                    decision.set_held();
+                }
                 let held = check.charges().iter().zip(decision.verdicts());
                 let held = held.filter_map(|(charge, verdict)| {
                     Held::new(self.counter(charge, verdict.quota()), charge, verdict)
@@ -426,22 +505,28 @@ impl MemoryStore {
 
     fn give_back(&self, back: &GiveBack<'_, '_>, now: Timestamp) -> u32 {
         let quota = back.verdict.quota();
-        let counter = self.counter(back.charge, quota);
+        let counter = self.counter(&back.charge_made(), quota);
         let fingerprint = counter.fingerprint;
         let mut receipts = back.note.map(|note| (self.receipts.lock(), note));
-        let units = match &mut receipts {
+        let left = match &mut receipts {
             Some((receipts, note)) => receipts.left(fingerprint.low, *note, back.units, now.as_micros()),
-            None => back.units,
+            None => Some((0, back.units)),
         };
-        let mut is_given = false;
+        let Some((before, units)) = left else {
+            drop(receipts);
+            back.put_back();
+            self.fullness.kept_back(now);
+            return 0;
+        };
+        let mut given = 0;
         self.lock_all(&[counter]).update(fingerprint, quota, now, |state| {
             let now = state.instant(now.as_micros());
-            is_given = units > 0 && state.refund(quota, now, units, back.receipt);
+            given = state.refund(quota, now, units, back.receipt.less(before, quota));
         });
-        if let Some((receipts, note)) = receipts.as_mut().filter(|_| is_given) {
-            receipts.note(fingerprint.low, *note, units);
+        if let Some((receipts, note)) = receipts.as_mut().filter(|_| given > 0) {
+            receipts.note(fingerprint.low, *note, given);
         }
-        if is_given { units } else { 0 }
+        given
     }
 
     /// The number of a charge's counter, the same in all windows.
@@ -450,7 +535,8 @@ impl MemoryStore {
     }
 
     fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
-        let remove = |fingerprint| self.shard(fingerprint).remove_all(fingerprint);
+        let now = self.clock.now().as_micros();
+        let remove = |fingerprint| self.shard(fingerprint).remove_all(fingerprint, algorithm, now);
         let own = remove(self.fingerprinter.counter(key, algorithm, 0));
         // Whoever has only the key cannot know whether it was shared.
         let shared = algorithm == Algorithm::FixedWindow;
@@ -520,7 +606,17 @@ impl Store for MemoryStore {
     fn health(&self) -> Health {
         let (full, is_full) = self.fullness.look(self.clock.now());
         let (evicted, evicted_exhausted) = (self.evicted(), self.fullness.evicted_exhausted());
-        Health { failures: full, full, is_full, evicted, evicted_exhausted, ..Health::default() }
+        let refunds_refused = self.fullness.refunds_refused();
+        Health {
+            failures: full,
+            by_kind: FailureKinds::only(StoreErrorKind::Capacity, full, is_full),
+            full,
+            is_full,
+            evicted,
+            evicted_exhausted,
+            refunds_refused,
+            ..Health::default()
+        }
     }
 }
 
@@ -530,9 +626,17 @@ impl Control for MemoryStore {
         self.control.get()
     }
 
+    fn read_switches(&self) -> StoreFuture<'_, Switches> {
+        StoreFuture::ready(Ok(self.control.get().map(|switches| (*switches).clone()).unwrap_or_default()))
+    }
+
     fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {
         let set = |switch| {
             self.control.update(|switches| {
+                if switches.len() >= SWITCHES_MAX && !switches.contains_key(rule) {
+                    let now = self.clock.now();
+                    switches.retain(|_, switch| switch.is_live(now));
+                }
                 if switches.len() >= SWITCHES_MAX && !switches.contains_key(rule) {
                     return Err(StoreError::capacity(format!("there are {SWITCHES_MAX} switches already")));
                 }

@@ -10,12 +10,16 @@
 //! # Ok::<(), ratekeeper::InvalidInput>(())
 //! ```
 
+mod sentinel;
 mod url;
 
 use std::sync::Arc;
 
 use ratekeeper_core::InvalidInput;
 
+pub use self::sentinel::{SENTINEL_PORT, SENTINELS_MAX};
+#[cfg(feature = "redis")]
+pub use self::url::{SentinelParts, ServerParts};
 pub use self::url::{StoreUrl, URL_BYTES_MAX, schemes};
 use super::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]

@@ -22,53 +22,76 @@ mod breaker;
 mod control;
 mod encode;
 mod error;
+mod inspect;
 mod lane;
 mod layout;
 mod link;
+mod locate;
 mod overload;
 mod override_hash;
 mod overrides;
+mod packed;
+mod password;
 mod penal;
 mod record;
 mod rehearsal;
+mod role;
+mod round_trip;
 mod script;
+mod sentinel;
 mod silence;
+mod socket;
+mod wire;
 
-use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
-use ::redis::io::tcp::TcpSettings;
-use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsCertificates, Value};
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, Value};
 use ratekeeper_core::{
-    Algorithm, Charge, Check, Clock, Decision, Field, GiveBack, InvalidInput, Key, Reservation, Settled,
-    Timestamp,
+    Algorithm, Charge, Check, Clock, Decision, Field, GiveBack, InvalidInput, Key, Origin, Reservation,
+    Settled, Timestamp,
 };
 use tokio::runtime::Handle;
 
 pub use self::breaker::BreakerPolicy;
 use self::encode::{Change, Item, Target, Units, tag_of};
+pub use self::inspect::StoredCounter;
 use self::lane::{Bounds, Lane};
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
+use self::locate::{Locator, NoPlace};
+pub use self::password::PASSWORD_BYTES_MAX;
+use self::password::Password;
 use self::record::Record;
 #[doc(hidden)]
 pub use self::rehearsal::Rehearsal;
 pub use self::script::SCRIPT;
 use self::script::TEST_TTL_MILLIS;
+pub use self::sentinel::SentinelAnswer;
+use self::sentinel::{Sentinels, follow};
+use self::wire::Address;
 use crate::control::{Control, ControlCell};
+use crate::store::failures::FailureLog;
 use crate::store::meetings::Meetings;
 use crate::store::{
-    Health, Overrides, SECRET_BYTES, Store, StoreError, StoreFuture, StoreUrl, random_secret,
+    Health, Overrides, SECRET_BYTES, SentinelParts, ServerParts, Store, StoreError, StoreFuture, StoreUrl,
+    random_secret,
 };
 
-/// How long a call may take unless told otherwise.
+/// How long a server may be silent unless told otherwise.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
 /// How many checks may wait for one connection unless told otherwise.
 pub const QUEUE_MAX_DEFAULT: usize = 10_000;
-/// How long a check may wait for one connection unless told otherwise, while the server answers.
-pub const QUEUE_WAIT_DEFAULT: Duration = Duration::from_secs(1);
+/// How many deadlines a call may take in all unless told otherwise.
+pub const TOTAL_DEADLINES_DEFAULT: u32 = 4;
+/// The longest deadline.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
+/// The longest total of a call.
+pub const TOTAL_MAX: Duration = Duration::from_secs(240);
 /// The most connections one store may have.
 pub const CONNECTIONS_MAX: usize = 64;
 /// How long the secret that signs receipts is kept since it was last asked for.
@@ -78,6 +101,9 @@ pub const PREFIX_BYTES_MAX: usize = 128;
 
 /// What should come with a certificate authority.
 const AUTHORITY: &str = "rediss:// or valkeys://, and certificates in PEM form, with a certificate authority";
+/// The same where sentinels are asked.
+const SENTINEL_AUTHORITY: &str =
+    "rediss+sentinel:// or valkeys+sentinel://, and certificates in PEM form, with a certificate authority";
 
 /// A store on Redis (6.2 and later) or Valkey (7.2 and later).
 ///
@@ -93,6 +119,9 @@ struct Inner {
     next: AtomicUsize,
     control: ControlCell,
     meetings: Meetings,
+    failures: Arc<FailureLog>,
+    /// Who says where the server is, and the server without its place.
+    sentinels: Option<(Arc<Sentinels>, ServerParts)>,
     /// Keys live at least so long: with a clock of their own, tests must not
     /// lose them to the server's.
     ttl_millis_min: u64,
@@ -105,7 +134,9 @@ pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     queue_max: usize,
-    queue_wait: Duration,
+    total: Option<Duration>,
+    password: Option<Password>,
+    sentinel_password: Option<Password>,
     connections: usize,
     breaker: BreakerPolicy,
     clock: Option<Arc<dyn Clock>>,
@@ -116,8 +147,8 @@ pub struct RedisStoreBuilder {
 impl RedisStore {
     /// A store on the server at `url`: `redis://`, `rediss://` (TLS) or `redis+unix://`, or the
     /// same with `valkey`, with user, password and database number as usual
-    /// (`redis://user:password@host:6379/2`). What can also be `memory` is for
-    /// [`open`](crate::store::open).
+    /// (`redis://user:password@host:6379/2`). `redis+sentinel://host:26379,host:26379/service` asks sentinels
+    /// where the server is. What can also be `memory` is for [`open`](crate::store::open).
     #[must_use]
     pub fn builder(url: &str) -> RedisStoreBuilder {
         RedisStoreBuilder {
@@ -125,7 +156,9 @@ impl RedisStore {
             prefix: String::new(),
             deadline: DEADLINE_DEFAULT,
             queue_max: QUEUE_MAX_DEFAULT,
-            queue_wait: QUEUE_WAIT_DEFAULT,
+            total: None,
+            password: None,
+            sentinel_password: None,
             connections: 1,
             breaker: BreakerPolicy::default(),
             clock: None,
@@ -145,6 +178,15 @@ impl RedisStore {
         }
         Ok(())
     }
+
+    /// Asks every sentinel where the server is, which takes a bounded time; then, where it is by what they said, for
+    /// another client of the same server. `None` without sentinels.
+    pub async fn sentinels(&self) -> Option<(Vec<SentinelAnswer>, Result<ServerParts, StoreError>)> {
+        let (sentinels, parts) = self.inner.sentinels.as_ref()?;
+        let (answers, found) = sentinels.report().await;
+        let server = found.map(|node| ServerParts { host: node.host, port: node.port, ..parts.clone() });
+        Some((answers, server.map_err(|NoPlace { kind, why }| StoreError::new(kind, why))))
+    }
 }
 
 impl RedisStoreBuilder {
@@ -161,13 +203,20 @@ impl RedisStoreBuilder {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// How long the server may be silent before the rule's failure policy decides: counted
-    /// for each call from when it is made, or from the last answer if that was later. What
-    /// waits behind others on a server that answers is no outage; see
-    /// [`RedisStoreBuilder::queue_wait`].
+    /// How long the server may be silent before the rule's failure policy decides: counted from when a call was
+    /// sent, or from the last answer if that was later. What this process itself was late does not count, up to
+    /// a second deadline. What waits behind others on a server that answers is no outage; see
+    /// [`RedisStoreBuilder::total`].
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// How long a call may take in all, wherever it waits: four deadlines, unless this says otherwise. Then it fails:
+    /// as an overload if it was not sent, and so not charged, else as a timeout. An answer that has arrived by then is used.
+    #[must_use]
+    pub fn total(self, total: Duration) -> Self {
+        Self { total: Some(total), ..self }
     }
 
     /// How many checks may wait for one connection; more fail at once.
@@ -176,11 +225,34 @@ impl RedisStoreBuilder {
         Self { queue_max, ..self }
     }
 
-    /// How long a check may wait for one connection although the server answers, if that is
-    /// longer than the deadline; then it fails without having been sent.
+    /// A file that holds the password, instead of the URL. It is read again for every new connection: so a
+    /// password can be changed while the store is open. The end of its last line is no part of it.
     #[must_use]
-    pub fn queue_wait(self, queue_wait: Duration) -> Self {
-        Self { queue_wait, ..self }
+    pub fn password_file(self, file: impl Into<PathBuf>) -> Self {
+        Self { password: Some(Password::in_file(file.into())), ..self }
+    }
+
+    /// A function that says the password, instead of the URL. It is called for every new connection, and must not block.
+    #[must_use]
+    pub fn password_from(self, read: impl Fn() -> io::Result<String> + Send + Sync + 'static) -> Self {
+        Self { password: Some(Password::new(read)), ..self }
+    }
+
+    /// A file that holds the password of the sentinels, instead of the URL; otherwise as
+    /// [`RedisStoreBuilder::password_file`].
+    #[must_use]
+    pub fn sentinel_password_file(self, file: impl Into<PathBuf>) -> Self {
+        Self { sentinel_password: Some(Password::in_file(file.into())), ..self }
+    }
+
+    /// A function that says the password of the sentinels, instead of the URL; otherwise as
+    /// [`RedisStoreBuilder::password_from`].
+    #[must_use]
+    pub fn sentinel_password_from(
+        self,
+        read: impl Fn() -> io::Result<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { sentinel_password: Some(Password::new(read)), ..self }
     }
 
     /// How many connections to have. One suffices for a server that works on
@@ -231,26 +303,41 @@ impl RedisStoreBuilder {
         if let Some((got, expected)) = self.out_of_bounds(&url) {
             return Err(store(got, expected));
         }
-        let client = self.client(&url).map_err(|(reason, expected)| store(reason, &expected))?;
+        let locator = self.locator(&url, &runtime).map_err(|(reason, expected)| store(reason, &expected))?;
+        let failures = Arc::new(FailureLog::new(locator.name()));
         let lane = |_| {
             let (script, deadline) = (Script::new(&self.script), self.deadline);
-            let link = Link::start(client.clone(), script, deadline, self.breaker, runtime.clone());
-            let queue_wait = self.queue_wait.max(deadline);
-            Lane::new(link, Bounds { deadline, queue_max: self.queue_max, queue_wait }, self.clock.clone())
+            let link = Link::start(
+                locator.clone(),
+                script,
+                deadline,
+                self.breaker,
+                runtime.clone(),
+                self.connections > 1,
+            );
+            let bounds = Bounds { deadline, queue_max: self.queue_max, total: self.whole() };
+            Lane::new(link, bounds, self.clock.clone(), Arc::clone(&failures))
         };
-        let lanes = (0..self.connections).map(lane).collect();
+        let lanes: Box<[Arc<Lane>]> = (0..self.connections).map(lane).collect();
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
         let layout = Layout::new(&self.prefix);
         let next = AtomicUsize::new(0);
         let (control, meetings) = (ControlCell::default(), Meetings::new());
-        let inner = Arc::new(Inner { layout, lanes, next, control, meetings, ttl_millis_min });
+        let sentinels = locator.sentinels().cloned().zip(url.server_parts());
+        if let Some((sentinels, _)) = &sentinels {
+            let links = lanes.iter().map(|lane| Arc::downgrade(lane.link())).collect();
+            runtime.spawn(follow(Arc::downgrade(sentinels), links));
+        }
+        let inner =
+            Arc::new(Inner { layout, lanes, next, control, meetings, failures, sentinels, ttl_millis_min });
         runtime.spawn(control::follow(Arc::downgrade(&inner)));
         Ok(RedisStore { inner })
     }
 
     /// What was given that cannot be, and what could.
     fn out_of_bounds(&self, url: &StoreUrl) -> Option<(String, &'static str)> {
-        let Self { prefix, deadline, queue_max, queue_wait, connections, .. } = self;
+        let Self { prefix, deadline, queue_max, connections, .. } = self;
+        let total = self.whole();
         let bounds = [
             (
                 self.has_valid_prefix(),
@@ -258,25 +345,35 @@ impl RedisStoreBuilder {
                 "a prefix of at most 128 printable characters",
             ),
             (
-                (1..=60_000).contains(&deadline.as_millis()),
+                (Duration::from_millis(1)..=DEADLINE_MAX).contains(deadline),
                 format!("a deadline of {deadline:?}"),
                 "a deadline from 1 ms to 60 s",
             ),
             (*queue_max > 0, format!("a queue of {queue_max}"), "a queue of at least 1"),
             (
-                (1..=60_000).contains(&queue_wait.as_millis()),
-                format!("a wait of {queue_wait:?} in the queue"),
-                "a wait from 1 ms to 60 s in the queue",
+                (*deadline..=TOTAL_MAX).contains(&total),
+                format!("a total of {total:?} with a deadline of {deadline:?}"),
+                "a total from the deadline to 240 s",
             ),
             (
                 (1..=CONNECTIONS_MAX).contains(connections),
                 format!("{connections} connections"),
                 "1 to 64 connections",
             ),
-            (self.has_valid_ca(url), "a certificate authority".to_owned(), AUTHORITY),
+            (self.has_valid_ca(url), "a certificate authority".to_owned(), authority_of(url)),
+            (
+                self.sentinel_password.is_none() || url.has_sentinels(),
+                "a password for sentinels".to_owned(),
+                "redis+sentinel:// with a password for sentinels",
+            ),
         ];
         let broken = bounds.into_iter().find(|(holds, ..)| !holds);
         broken.map(|(_, got, expected)| (got, expected))
+    }
+
+    /// How long a call may take in all.
+    fn whole(&self) -> Duration {
+        self.total.unwrap_or(self.deadline.saturating_mul(TOTAL_DEADLINES_DEFAULT))
     }
 
     fn has_valid_prefix(&self) -> bool {
@@ -290,23 +387,52 @@ impl RedisStoreBuilder {
     }
 
     /// Or why not, without the URL, which may hold a password; and what would be right.
-    fn client(&self, url: &StoreUrl) -> Result<Client, (String, String)> {
+    fn locator(&self, url: &StoreUrl, runtime: &Handle) -> Result<Locator, (String, String)> {
         let because = |error: ::redis::RedisError| (error.to_string(), StoreUrl::expected());
-        let info = url.as_str().into_connection_info().map_err(because)?;
-        // Without it, a small packet waits for the acknowledgement of the last.
-        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = url.connection_info().map_err(because)?;
+        let server = self.address(url, info.clone(), self.password.as_ref())?;
+        let Some(SentinelParts { hosts, service, user, password, .. }) =
+            url.server_parts().and_then(|parts| parts.sentinels)
+        else {
+            return Ok(Locator::Fixed(Arc::new(server)));
+        };
+        let mut login = RedisConnectionInfo::default();
+        if let Some(user) = user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = password {
+            login = login.set_password(password);
+        }
+        let own = self.address(url, info.set_redis_settings(login), self.sentinel_password.as_ref())?;
+        let sentinels = hosts.iter().map(|(host, port)| own.at(host, *port)).collect();
+        let sentinels = Sentinels::new(&service, sentinels, server, self.deadline, runtime.clone());
+        Ok(Locator::Sentinels(Arc::new(sentinels)))
+    }
+
+    /// A server, or a sentinel, and who to be to it.
+    fn address(
+        &self,
+        url: &StoreUrl,
+        info: ConnectionInfo,
+        password: Option<&Password>,
+    ) -> Result<Address, (String, String)> {
+        if let Some(password) = password {
+            let expected = "a password that can be read, and none in the URL";
+            if info.redis_settings().password().is_some() {
+                return Err(("a password in the URL and elsewhere".to_owned(), expected.to_owned()));
+            }
+            password.read().map_err(|error| (error.to_string(), expected.to_owned()))?;
+        }
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             choose_ciphers();
         }
-        match &self.ca {
-            None => Client::open(info).map_err(because),
-            Some(pem) => {
-                let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-                let because = |error: ::redis::RedisError| (error.to_string(), AUTHORITY.to_owned());
-                Client::build_with_tls(info, certificates).map_err(because)
-            }
-        }
+        Address::new(info, self.ca.as_deref(), password.cloned())
+            .map_err(|got| (got, authority_of(url).to_owned()))
     }
+}
+
+fn authority_of(url: &StoreUrl) -> &'static str {
+    if url.has_sentinels() { SENTINEL_AUTHORITY } else { AUTHORITY }
 }
 
 /// TLS needs a provider of ciphers, one for the whole process: ours, if nobody has chosen.
@@ -323,7 +449,12 @@ impl Inner {
         if let [lane] = &**lanes {
             return lane;
         }
-        &lanes[self.next.fetch_add(1, Ordering::Relaxed) % lanes.len()]
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % lanes.len();
+        // In turn, but rather one that is connected and answers.
+        let (before, from) = lanes.split_at(next);
+        let from_next = || from.iter().chain(before).filter(|lane| lane.link().is_up());
+        let usual = from_next().find(|lane| !lane.link().is_suspect());
+        usual.or_else(|| from_next().next()).unwrap_or(&lanes[next])
     }
 
     async fn reserve(
@@ -339,7 +470,12 @@ impl Inner {
         if reply.answer().is_conflict() {
             return Err(reservation.conflict().into());
         }
-        reply.answer().decision(check).inspect_err(|error| lane.count(error))
+        let mut decision = reply.answer().decision(check).inspect_err(|error| note(lane, error))?;
+        // A record that is repeated knows for itself.
+        if reservation.held_for().is_some() && decision.origin() != Origin::Repeat {
+            decision.set_held();
+        }
+        Ok(decision)
     }
 
     /// Two steps, because only the record knows which keys a reservation
@@ -347,16 +483,23 @@ impl Inner {
     async fn settle(&self, id: &[u8], actual: Option<u32>) -> Result<Settled, StoreError> {
         let key = self.layout.id(id);
         let lane = self.lane();
+        let end = lane.end_of_call();
         let get = ::redis::Cmd::get(&key);
-        let found = lane.link().send(|mut link| async move { link.send_packed_command(&get).await }).await?;
+        let get = |mut link: MultiplexedConnection| async move { link.send_packed_command(&get).await };
+        let found = lane.link().send(end, get).await?;
         let Value::BulkString(bytes) = found else { return Ok(Settled::Unknown) };
         let record = Record::read(&bytes)?;
         let changes = record.changes(actual)?;
         let item = Item::adjust(Some((&key, record.digest)), changes.into_iter());
-        lane.ask(item).await?.answer().settled()
+        lane.ask_until(end, item).await?.answer().settled()
     }
 
     async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, StoreError> {
+        let lane = self.lane();
+        if let Some(refusal) = lane.link().refusal() {
+            lane.count(&refusal);
+            return Err(refusal);
+        }
         let charges = decision.given_back_to(check, units, |charge| charge.key().digest());
         let named: Vec<(Class, Vec<u8>, GiveBack<'_, '_>)> = charges
             .map(|back| {
@@ -377,6 +520,7 @@ impl Inner {
                     name,
                     tag,
                     quota,
+                    own_window: back.charge_made().quota().window_micros(),
                     any_window: back.charge.is_in_any_window(),
                 },
                 units: Units::Refund(back.units),
@@ -385,24 +529,35 @@ impl Inner {
             }
         });
         let item = Item::adjust(None, changes);
-        self.lane().ask(item).await?.answer().given_back()
+        let given_back = match lane.ask(item).await {
+            Ok(reply) => reply.answer().given_back(),
+            Err(error) => Err(error),
+        };
+        given_back.inspect_err(|error| {
+            lane.link().doubt(error);
+            if error.is_without_effect() {
+                named.iter().for_each(|(.., back)| back.put_back());
+            }
+        })
     }
 
     /// Kept as long as anybody asks for it within 30 days.
     async fn shared_secret(&self) -> Result<[u8; SECRET_BYTES], StoreError> {
-        let (key, fresh) = (self.layout.secret(), random_secret()?);
+        let (key, fresh, end) = (self.layout.secret(), random_secret()?, self.end_of_call());
         let life = SECRET_LIFE.as_millis() as u64;
         let made =
             ::redis::Cmd::new().arg("SET").arg(&key).arg(&fresh).arg("NX").arg("PX").arg(life).to_owned();
-        let _: Value = self.send(made).await?;
-        let known: Vec<u8> = self.send(::redis::Cmd::get(&key)).await?;
-        let _: Value = self.send(::redis::Cmd::new().arg("PEXPIRE").arg(&key).arg(life).to_owned()).await?;
+        let _: Value = self.send_until(end, made).await?;
+        let known: Vec<u8> = self.send_until(end, ::redis::Cmd::get(&key)).await?;
+        let renewed = ::redis::Cmd::new().arg("PEXPIRE").arg(&key).arg(life).to_owned();
+        let _: Value = self.send_until(end, renewed).await?;
         known.try_into().map_err(|_| StoreError::unreadable())
     }
 
     async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
         let mut name = Vec::new();
         let class = self.layout.own_counter(key, algorithm, &mut name);
+        let end = self.end_of_call();
         let item = Item::reset(class, &name, algorithm, tag_of(key, algorithm));
         let own = self.lane().ask(item).await?.answer().was_there()?;
         let shared = self.layout.kit_counter_of(key).filter(|_| algorithm == Algorithm::FixedWindow);
@@ -410,10 +565,16 @@ impl Inner {
             None => Ok(own),
             Some(name) => {
                 let item = Item::reset(Class::Kit, &name, algorithm, 0);
-                Ok(self.lane().ask(item).await?.answer().was_there()? || own)
+                Ok(self.lane().ask_until(end, item).await?.answer().was_there()? || own)
             }
         }
     }
+}
+
+/// Counts what a check failed of; a server that takes no writes may be a primary of yesterday.
+fn note(lane: &Lane, error: &StoreError) {
+    lane.count(error);
+    lane.link().doubt(error);
 }
 
 impl Store for RedisStore {
@@ -435,7 +596,7 @@ impl Store for RedisStore {
             self.inner.meetings.note(check);
             let reply = lane.ask(Item::check(&self.inner.layout, check)).await?;
             // Answered, but perhaps only that nothing could be written.
-            reply.answer().decision(check).inspect_err(|error| lane.count(error))
+            reply.answer().decision(check).inspect_err(|error| note(lane, error))
         })
     }
 
@@ -486,7 +647,8 @@ impl Store for RedisStore {
 
     fn health(&self) -> Health {
         let lanes = self.inner.lanes.iter().map(|lane| lane.health());
-        lanes.reduce(Health::and).unwrap_or_default()
+        let health = lanes.reduce(Health::and).unwrap_or_default();
+        Health { by_kind: self.inner.failures.by_kind(), ..health }
     }
 }
 
@@ -504,7 +666,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("prefix", &self.prefix)
             .field("deadline", &self.deadline)
             .field("queue_max", &self.queue_max)
-            .field("queue_wait", &self.queue_wait)
+            .field("total", &self.whole())
             .field("connections", &self.connections)
             .finish_non_exhaustive()
     }

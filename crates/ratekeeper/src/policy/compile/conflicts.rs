@@ -3,9 +3,11 @@
 use ratekeeper_core::{CHARGES_MAX, Name, Quota};
 
 use super::{Compiler, LimitSets, Rule};
-use crate::policy::expression::Condition;
+use crate::policy::expression::{Condition, Paths};
 use crate::policy::problem::Problem;
-use crate::policy::spec::RuleSpec;
+use crate::policy::request::canonical_path;
+use crate::policy::spec::{KeySpec, RuleSpec};
+use crate::policy::template::Template;
 
 impl Compiler<'_> {
     pub(super) fn conflicts(&mut self, rules: &[Rule], limits: &LimitSets) {
@@ -15,7 +17,36 @@ impl Compiler<'_> {
             let got = "a condition that no request meets";
             self.warn(rule.place_of("when"), got, "one that some request meets");
         }
+        self.misspelled();
+        self.escapable();
         self.outdone(rules, limits);
+    }
+
+    /// Rules that limit nobody who leaves out what they count by.
+    fn escapable(&mut self) {
+        for rule in self.spec.rules.iter().filter(|rule| rule.fallback.is_none()) {
+            let KeySpec::Templates(templates) = &rule.keys else { continue };
+            if templates.iter().all(Template::is_callers_choice) {
+                let got = "keys that a caller can leave out, and no `fallback`";
+                let expected = "a last key such as \"ip:{client.ip}\", or a `fallback`: a request without a key is not limited";
+                self.warn(rule.place_of("keys"), got, expected);
+            }
+        }
+    }
+
+    /// Paths that no request has, because a path has one spelling.
+    fn misspelled(&mut self) {
+        for rule in &self.spec.rules {
+            let paths = rule.when.as_ref().and_then(|when| when.requires().paths.as_deref());
+            for path in paths.unwrap_or_default() {
+                let (Paths::Is(written) | Paths::StartsWith(written)) = path;
+                let one = canonical_path(written);
+                if one != written.as_ref() {
+                    let got = format!("\"{written}\", which no path is spelled like");
+                    self.warn(rule.place_of("when"), got, format!("\"{one}\""));
+                }
+            }
+        }
     }
 
     /// Rules without a condition all apply to one request.

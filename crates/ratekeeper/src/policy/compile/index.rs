@@ -27,6 +27,8 @@ pub(in crate::policy) struct Index {
     prefixes: Vec<(usize, ByText)>,
     prefixed: Vec<u16>,
     methods: Table,
+    /// Whether any rule is found by what a request says.
+    is_looked_up: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +82,7 @@ impl Index {
                 index.always.push(number);
             }
         }
+        index.is_looked_up = index.always.len() < rules.len();
         index
     }
 
@@ -104,8 +107,18 @@ impl Index {
         }
     }
 
-    /// The rules that could apply, in their order.
+    /// Hands on the rules that could apply, in their order.
     #[inline]
+    pub(in crate::policy) fn each_candidate(&self, facts: &dyn Facts, mut then: impl FnMut(u16)) {
+        if self.is_looked_up {
+            self.candidates(facts).into_iter().for_each(then);
+        } else {
+            // Nothing has to be found out about the request.
+            self.always.iter().for_each(|rule| then(*rule));
+        }
+    }
+
+    /// The rules that could apply, in their order.
     pub(in crate::policy) fn candidates(&self, facts: &dyn Facts) -> Candidates {
         let mut found = Candidates::from_slice(&self.always);
         let mut places = usize::from(!found.is_empty());

@@ -12,13 +12,16 @@ use crate::engine::{RuleCounters, Terms};
 use crate::policy::apply::AskedModes;
 use crate::policy::expression::Condition;
 use crate::policy::request::Needs;
-use crate::policy::spec::{CostSpec as RuleCost, KeySpec, Network, OverridesSpec, PlansSpec, RuleSpec};
+use crate::policy::spec::{
+    CostSpec as RuleCost, KeySpec, Network, OnError, OverridesSpec, PlansSpec, RuleSpec,
+};
 use crate::policy::template::{KeyHashing, Subject, Template};
 
 #[derive(Debug)]
 pub(in crate::policy) struct Rule {
     pub(in crate::policy) name: Name,
     pub(in crate::policy) when: Option<Condition>,
+    pub(in crate::policy) on_error: OnError,
     pub(in crate::policy) keys: Keys,
     pub(in crate::policy) fallback: Option<Subject>,
     /// The limits of whoever has no others.
@@ -28,6 +31,7 @@ pub(in crate::policy) struct Rule {
     pub(in crate::policy) exact: HashMap<Box<str>, u32>,
     pub(in crate::policy) allow: Box<[Network]>,
     pub(in crate::policy) cost: RuleCost,
+    pub(in crate::policy) cost_on_error: Option<u32>,
     pub(in crate::policy) owner: Option<OverridesSpec>,
     own_mode: Option<Mode>,
     default_mode: Mode,
@@ -62,7 +66,7 @@ impl Rule {
     #[inline]
     pub(in crate::policy) fn mode_under(&self, switch: Option<&Switched>, asked: AskedModes) -> Mode {
         match (switch, asked) {
-            (None, AskedModes { at_most: None, outside: None }) => self.mode,
+            (None, AskedModes { at_most: None, outside: None, .. }) => self.mode,
             _ => self.mode_worked_out(switch.copied().unwrap_or_default(), asked),
         }
     }
@@ -114,13 +118,15 @@ impl Compiler<'_> {
         let mut rule = Rule {
             name,
             when: spec.when.clone(),
-            fallback: fallback(spec, &keys),
+            on_error: spec.on_error,
+            fallback: spec.fallback.as_deref().map(Subject::of_fallback),
             limits: limits.add(name, &spec.limits, Level::Default)?,
             plans: spec.plans.as_ref().map(|plans| Plans::new(plans, name, limits)).transpose()?,
             exact: self.exact(spec, &keys, name, limits)?,
             keys,
             allow: spec.allow.clone().into(),
             cost: spec.cost.clone(),
+            cost_on_error: spec.cost_on_error,
             owner: spec.overrides.clone(),
             own_mode: spec.mode,
             default_mode: default,
@@ -166,23 +172,27 @@ impl Compiler<'_> {
         let mut exact = HashMap::with_capacity(spec.custom.len() + spec.unlimited.len());
         for (key, of_key) in &spec.custom {
             let set = limits.add(name, of_key, Level::Custom)?;
-            exact.extend(self.reachable(spec, keys, key, "custom").map(|subject| (subject, set)));
+            exact.extend(self.reachable(spec, keys, key, "custom").into_iter().map(|subject| (subject, set)));
         }
         for key in &spec.unlimited {
-            exact.extend(self.reachable(spec, keys, key, "unlimited").map(|subject| (subject, UNLIMITED)));
+            let subjects = self.reachable(spec, keys, key, "unlimited");
+            exact.extend(subjects.into_iter().map(|subject| (subject, UNLIMITED)));
         }
         Ok(exact)
     }
 
-    fn reachable(&mut self, spec: &RuleSpec, keys: &Keys, key: &str, field: &str) -> Option<Box<str>> {
+    /// The subjects that a key written by hand stands for: that of requests with this key, and that of
+    /// requests without any, if it is what they count under.
+    fn reachable(&mut self, spec: &RuleSpec, keys: &Keys, key: &str, field: &str) -> Vec<Box<str>> {
         let is_fallback = spec.fallback.as_deref() == Some(key);
-        let subject = keys.written(key).or_else(|| fallback(spec, keys).filter(|_| is_fallback));
-        if subject.is_none() {
+        let fallback = is_fallback.then(|| Subject::of_fallback(key));
+        let subjects: Vec<Subject> = keys.written(key).into_iter().chain(fallback).collect();
+        if subjects.is_empty() {
             let place = (spec.place_of("name").0, spec.place_of(field).1);
             let got = format!("\"{key}\", which no request has as its key");
             self.warn(place, got, "a key as one of `keys` writes it");
         }
-        subject.map(|subject| String::from(subject).into())
+        subjects.into_iter().map(|subject| String::from(subject).into()).collect()
     }
 }
 
@@ -203,11 +213,4 @@ impl Plans {
             plans.map(|(plan, of_plan)| Ok((plan.as_str().into(), limits.add(rule, of_plan, Level::Plan)?)));
         Ok(Self { by_name: by_name.collect::<Result<_, _>>()?, plan: spec.plan.clone() })
     }
-}
-
-/// The subject of requests without a key. It may be one that other requests have:
-/// then they count together.
-fn fallback(spec: &RuleSpec, keys: &Keys) -> Option<Subject> {
-    let key = spec.fallback.as_ref()?;
-    keys.written(key).or_else(|| Subject::of_caller(key, None))
 }

@@ -1,26 +1,30 @@
 //! Evaluating the nodes of an expression for one request.
 
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use regex::Regex;
 use serde_json::Value as Json;
 
-use super::STEPS_MAX;
 use super::node::{Comparison, Literal, Node, TextTest};
-use super::value::{Evaluated, Fault, Value};
-use crate::policy::request::{Body, Request};
+use super::pattern::Pattern;
+use super::value::{BYTES_PER_STEP, Evaluated, Fault, Value};
+use crate::policy::request::{Body, COOKIE_LINES_MAX, Fact, Request, Scalar};
+
+/// How much text is searched, or looked through for a parameter, in the time of one step.
+pub(super) const SEARCHED_PER_STEP: usize = 16;
+/// How many header lines are looked at in the time of one step.
+const LINES_PER_STEP: usize = 8;
 
 /// What a request without a JSON body has instead of one.
 static NO_BODY: LazyLock<Json> = LazyLock::new(|| Json::Object(serde_json::Map::new()));
 
-/// One evaluation.
+/// One evaluation. Its steps are those of the request: all expressions that look at it share them.
 pub(super) struct Run<'e> {
     request: &'e Request<'e>,
-    /// How many are left.
-    steps: Cell<usize>,
 }
+
+/// The JSON of a node, or the name of what is absent.
+type Found<'e> = Result<&'e Json, &'e str>;
 
 /// The variable of a macro, inside of those further out.
 pub(super) struct Frame<'f, 'e> {
@@ -32,13 +36,53 @@ pub(super) type Scope<'f, 'e> = Option<&'f Frame<'f, 'e>>;
 
 impl<'e> Run<'e> {
     pub(super) fn new(request: &'e Request<'e>) -> Self {
-        Self { request, steps: Cell::new(STEPS_MAX) }
+        Self { request }
     }
 
+    #[inline]
     pub(super) fn charge(&self, steps: usize) -> Evaluated<'e, ()> {
-        let left = self.steps.get().checked_sub(steps);
-        self.steps.set(left.unwrap_or(0));
-        left.map(|_| ()).ok_or(Fault::TooMuch)
+        if self.request.spend(steps) { Ok(()) } else { Err(Fault::TooMuch) }
+    }
+
+    /// Charges what it takes to find a fact that has to be looked for.
+    #[inline]
+    fn charge_for(&self, fact: &Fact) -> Evaluated<'e, ()> {
+        let facts = self.request.facts();
+        match fact {
+            Fact::Query(_) => self.charge(facts.query_string().map_or(0, str::len) / SEARCHED_PER_STEP),
+            Fact::Header(_) => self.charge(facts.header_lines() / LINES_PER_STEP),
+            Fact::Cookie(_) => self.charge_for_cookies(),
+            _ => Ok(()),
+        }
+    }
+
+    /// All cookies are looked through, and to find a line, those behind it.
+    #[cold]
+    fn charge_for_cookies(&self) -> Evaluated<'e, ()> {
+        let facts = self.request.facts();
+        for back in 0..COOKIE_LINES_MAX {
+            self.charge((facts.header_lines() + back) / LINES_PER_STEP)?;
+            let Some(line) = facts.header_from_end("cookie", back) else { break };
+            self.charge(line.len() / SEARCHED_PER_STEP)?;
+        }
+        Ok(())
+    }
+
+    /// Charges what it takes to read a text once, or to compare it.
+    #[inline]
+    fn charge_for_text(&self, bytes: usize) -> Evaluated<'e, ()> {
+        self.charge(bytes / BYTES_PER_STEP)
+    }
+
+    /// The value of a fact.
+    #[inline]
+    fn fact(&self, fact: &'e Fact) -> Evaluated<'e, Option<Scalar<'e>>> {
+        self.charge_for(fact)?;
+        let found = self.request.find(fact);
+        if let Some(Scalar::Text(text)) = &found {
+            self.charge_for_text(text.len())?;
+        }
+        Ok(found)
     }
 
     /// Whether a condition holds.
@@ -51,14 +95,15 @@ impl<'e> Run<'e> {
         self.charge(1)?;
         match node {
             Node::Literal(literal) => Ok(Value::of_literal(literal)),
-            Node::Fact { fact, name } => {
-                self.request.find(fact).map(Value::of_scalar).ok_or(Fault::Missing(name))
+            Node::Fact { fact, name } => Ok(self.fact(fact)?.map_or(Value::Absent(name), Value::of_scalar)),
+            Node::Body | Node::Field { .. } => {
+                Ok(self.json(node, scope)?.map_or_else(Value::Absent, Value::of_json))
             }
-            Node::Body | Node::Field { .. } => self.json(node, scope).map(Value::of_json),
             Node::Local(out) => Ok(local(scope, *out).map_or(Value::Null, Value::clone)),
             Node::Index { pair, name } => {
                 let (of, index) = (self.value(&pair[0], scope)?, self.value(&pair[1], scope)?);
-                at_index(&of, &index, "[]")?.ok_or(Fault::Missing(name))
+                self.charge(index.text().map_or(0, str::len) / SEARCHED_PER_STEP)?;
+                Ok(at_index(&of, &index, "[]")?.unwrap_or(Value::Absent(name)))
             }
             Node::Negate(of) => self.value(of, scope)?.negated(),
             Node::If(parts) => {
@@ -67,6 +112,9 @@ impl<'e> Run<'e> {
             }
             Node::Arithmetic(arithmetic, pair) => {
                 let (a, b) = (self.value(&pair[0], scope)?, self.value(&pair[1], scope)?);
+                if let Some(absent) = neither(pair, &a, &b) {
+                    return Ok(absent);
+                }
                 a.calculate(*arithmetic, &b, &mut |steps| self.charge(steps))
             }
             Node::List(nodes) => {
@@ -74,7 +122,11 @@ impl<'e> Run<'e> {
                 Ok(Value::List(values.collect::<Result<_, _>>()?))
             }
             Node::Size(of) => self.size(of, scope),
-            Node::Convert(conversion, of) => self.value(of, scope)?.converted(*conversion),
+            Node::Convert(conversion, of) => {
+                let value = self.value(of, scope)?;
+                self.charge(value.text().map_or(0, str::len) / SEARCHED_PER_STEP)?;
+                value.converted(*conversion)
+            }
             Node::Each(each) => self.each(each, scope),
             // The rest is true or false.
             _ => self.truth(node, scope, "").map(Value::Bool),
@@ -91,8 +143,11 @@ impl<'e> Run<'e> {
     ) -> Evaluated<'e, bool> {
         self.charge(1)?;
         match node {
-            Node::HasFact(fact) => Ok(self.request.find(fact).is_some()),
-            Node::Has { of, field } => Ok(member(self.json(of, scope)?, field)?.is_some()),
+            Node::HasFact(fact) => Ok(self.fact(fact)?.is_some()),
+            Node::Has { of, field } => match self.json(of, scope)? {
+                Ok(json) => Ok(member(json, field)?.is_some()),
+                Err(_) => Ok(false),
+            },
             Node::All(nodes) => self.connected(nodes, scope, false),
             Node::Any(nodes) => self.connected(nodes, scope, true),
             Node::Not(of) => Ok(!self.truth(of, scope, "!")?),
@@ -109,33 +164,44 @@ impl<'e> Run<'e> {
     }
 
     /// The text of a node, if that is at hand.
-    fn text_of(&self, node: &'e Node) -> Option<&'e str> {
-        match node {
-            Node::Literal(Literal::Text(text)) => Some(text),
-            Node::Fact { fact, .. } => self.request.find_text(fact),
-            _ => None,
-        }
+    fn text_of(&self, node: &'e Node) -> Evaluated<'e, Option<&'e str>> {
+        let Node::Fact { fact, .. } = node else {
+            let Node::Literal(Literal::Text(text)) = node else { return Ok(None) };
+            return Ok(Some(text));
+        };
+        self.charge_for(fact)?;
+        let text = self.request.find_text(fact);
+        self.charge_for_text(text.map_or(0, str::len))?;
+        Ok(text)
     }
 
-    fn texts_of(&self, pair: &'e [Node; 2]) -> Option<[&'e str; 2]> {
-        Some([self.text_of(&pair[0])?, self.text_of(&pair[1])?])
+    fn texts_of(&self, pair: &'e [Node; 2]) -> Evaluated<'e, Option<[&'e str; 2]>> {
+        let Some(first) = self.text_of(&pair[0])? else { return Ok(None) };
+        Ok(self.text_of(&pair[1])?.map(|second| [first, second]))
     }
 
     /// The JSON that a node stands for, for those who ask for a field of it:
-    /// nothing but JSON has fields. On the way down there are no values.
-    fn json(&self, node: &'e Node, scope: Scope<'_, 'e>) -> Evaluated<'e, &'e Json> {
+    /// nothing but JSON has fields. On the way down there are no values. What is absent
+    /// has no fields either: they are as absent as it is.
+    fn json(&self, node: &'e Node, scope: Scope<'_, 'e>) -> Evaluated<'e, Found<'e>> {
         match node {
             Node::Body => match self.request.facts().body() {
                 Body::Unread => Err(Fault::BodyUnread),
-                Body::Absent => Ok(&NO_BODY),
-                Body::Json(body) => Ok(body),
+                Body::Unreadable => Err(Fault::BodyUnreadable),
+                Body::Absent => Ok(Ok(&NO_BODY)),
+                Body::Json(body) => Ok(Ok(body)),
             },
             Node::Field { of, field, name } => {
                 self.charge(1)?;
-                member(self.json(of, scope)?, field)?.ok_or(Fault::Missing(name))
+                match self.json(of, scope)? {
+                    Ok(json) => Ok(member(json, field)?.ok_or(name)),
+                    Err(absent) => Ok(Err(absent)),
+                }
             }
             _ => match self.value(node, scope)? {
-                Value::Json(json) => Ok(json),
+                Value::Json(json) => Ok(Ok(json)),
+                Value::Absent(name) => Ok(Err(name)),
+                Value::Null => Ok(Err("null")),
                 other => Err(other.operand(".")),
             },
         }
@@ -166,14 +232,20 @@ impl<'e> Run<'e> {
         pair: &'e [Node; 2],
         scope: Scope<'_, 'e>,
     ) -> Evaluated<'e, bool> {
-        if let Some([a, b]) = self.texts_of(pair)
-            && comparison.is_equality()
+        if comparison.is_equality()
+            && let Some([a, b]) = self.texts_of(pair)?
         {
             return Ok((a == b) == (comparison == Comparison::Equal));
         }
         let (a, b) = (self.value(&pair[0], scope)?, self.value(&pair[1], scope)?);
         if comparison.is_equality() {
             return Ok(self.equal(&a, &b)? == (comparison == Comparison::Equal));
+        }
+        if a.is_null() || b.is_null() {
+            return Ok(false);
+        }
+        if let (Some(a), Some(b)) = (a.text(), b.text()) {
+            self.charge_for_text(a.len().min(b.len()))?;
         }
         let order = a.order(&b).ok_or_else(|| {
             let comparable =
@@ -199,18 +271,22 @@ impl<'e> Run<'e> {
             return Ok(false);
         }
         match &container {
-            Value::Json(Json::Object(_)) => Ok(at_index(&container, &value, "in")?.is_some()),
+            Value::Json(Json::Object(_)) => {
+                self.charge(value.text().map_or(0, str::len) / SEARCHED_PER_STEP)?;
+                Ok(at_index(&container, &value, "in")?.is_some())
+            }
             _ => Err(container.operand("in")),
         }
     }
 
     fn size(&self, of: &'e Node, scope: Scope<'_, 'e>) -> Evaluated<'e> {
         let size = match self.value(of, scope)? {
+            value if value.is_null() => return Ok(value),
             Value::Json(Json::Object(members)) => members.len(),
             value => match (value.list_len(), value.text()) {
                 (Some(length), _) => length,
                 (None, Some(text)) => {
-                    self.charge(text.len() / 64)?;
+                    self.charge_for_text(text.len())?;
                     text.chars().count()
                 }
                 (None, None) => return Err(value.operand("size")),
@@ -220,7 +296,7 @@ impl<'e> Run<'e> {
     }
 
     fn text_test(&self, test: TextTest, pair: &'e [Node; 2], scope: Scope<'_, 'e>) -> Evaluated<'e, bool> {
-        if let Some([text, part]) = self.texts_of(pair) {
+        if let Some([text, part]) = self.texts_of(pair)? {
             return self.text_has(test, text, part);
         }
         let (a, b) = (self.value(&pair[0], scope)?, self.value(&pair[1], scope)?);
@@ -229,21 +305,22 @@ impl<'e> Run<'e> {
     }
 
     fn text_has(&self, test: TextTest, text: &str, part: &str) -> Evaluated<'e, bool> {
+        self.charge_for_text(part.len())?;
         match test {
             TextTest::StartsWith => Ok(text.starts_with(part)),
             TextTest::EndsWith => Ok(text.ends_with(part)),
             TextTest::Contains => {
-                self.charge((text.len() + part.len()) / 64)?;
+                self.charge((text.len() + part.len()) / SEARCHED_PER_STEP)?;
                 Ok(text.contains(part))
             }
         }
     }
 
-    fn matches(&self, of: &'e Node, pattern: &Regex, scope: Scope<'_, 'e>) -> Evaluated<'e, bool> {
+    fn matches(&self, of: &'e Node, pattern: &Pattern, scope: Scope<'_, 'e>) -> Evaluated<'e, bool> {
         let value = self.value(of, scope)?;
         let text = value.text().ok_or_else(|| value.operand("matches"))?;
-        self.charge(text.len() / 64)?;
-        Ok(pattern.is_match(text))
+        self.charge(pattern.steps(text))?;
+        pattern.is_in(text).ok_or_else(|| value.operand("matches"))
     }
 
     fn is_in_literals(
@@ -256,7 +333,7 @@ impl<'e> Run<'e> {
         self.charge(literals.len())?;
         // Literals are scalars, which are equal if neither comes first.
         let equal = |literal: &'e Literal| match (&value, literal) {
-            (Value::Null, Literal::Null) => true,
+            (value, Literal::Null) => value.is_null(),
             (value, literal) => value.order(&Value::of_literal(literal)) == Some(Ordering::Equal),
         };
         Ok(literals.iter().any(equal))
@@ -269,10 +346,24 @@ fn local<'f, 'e>(scope: Scope<'f, 'e>, out: usize) -> Option<&'f Value<'e>> {
     frames.nth(out).map(|frame| &frame.value)
 }
 
+/// What arithmetic makes of absent values: nothing, if there is nothing else of the request in it.
+/// Beside a value that is there, an absent one is an error: whoever leaves one of two sizes out
+/// must not pay for neither.
+fn neither<'e>(pair: &[Node; 2], a: &Value<'e>, b: &Value<'e>) -> Option<Value<'e>> {
+    let is_fixed = |node: &Node| matches!(node, Node::Literal(_));
+    match (a.is_null(), b.is_null()) {
+        (true, true) => Some(a.clone()),
+        (true, false) if is_fixed(&pair[1]) => Some(a.clone()),
+        (false, true) if is_fixed(&pair[0]) => Some(b.clone()),
+        _ => None,
+    }
+}
+
 /// A member of an object; only objects have any.
 fn member<'e>(of: &'e Json, name: &str) -> Evaluated<'e, Option<&'e Json>> {
     match of {
         Json::Object(members) => Ok(members.get(name)),
+        Json::Null => Ok(None),
         _ => Err(Value::of_json(of).operand(".")),
     }
 }
@@ -288,6 +379,7 @@ fn at_index<'e>(
             (Value::Bool(_) | Value::Int(_) | Value::Double(_), _) => Ok(None),
             _ => Err(index.operand(operation)),
         },
+        _ if of.is_null() && operation == "[]" => Ok(None),
         _ if of.list_len().is_none() => Err(of.operand(operation)),
         (_, Value::Int(index)) => Ok(usize::try_from(*index).ok().and_then(|index| of.element(index))),
         // A double that is whole is as good an index as an int.

@@ -1,7 +1,6 @@
 //! What an expression is compiled into.
 
-use regex::Regex;
-
+use super::pattern::Pattern;
 use crate::policy::request::Fact;
 
 /// One step of an expression. Names are as the expression has them, for errors.
@@ -42,7 +41,7 @@ pub(super) enum Node {
     List(Box<[Node]>),
     Size(Box<Node>),
     Text(TextTest, Box<[Node; 2]>),
-    Matches(Box<Node>, Box<Regex>),
+    Matches(Box<Node>, Box<Pattern>),
     Convert(Conversion, Box<Node>),
     Each(Box<Each>),
 }

@@ -67,14 +67,18 @@ fn conditions_see_every_fact() {
 #[test]
 fn what_cannot_be_told_is_an_error_that_names_it() {
     let cases = [
-        ("identity.missing == 'x'", "`identity.missing` is missing"),
-        ("header['x-bad'] == 'x'", "`header[\"x-bad\"]` is missing"),
-        ("body.missing == 1", "`body.missing` is missing"),
-        ("body.missing.deeper == 1", "`body.missing` is missing"),
-        ("has(body.missing.deeper)", "`body.missing` is missing"),
-        ("body.items[2].kind == 'a'", "`body.items[2]` is missing"),
-        ("body.items[-1] == 1", "`body.items[-1]` is missing"),
-        ("body.items.all(i, i.size > 0)", "`i.size` is missing"),
+        ("identity.missing.startsWith('x')", "`identity.missing` is missing"),
+        ("header['x-bad'].matches('x')", "`header[\"x-bad\"]` is missing"),
+        ("body.missing", "`body.missing` is missing"),
+        ("!body.missing.deeper", "`body.missing` is missing"),
+        ("body.missing.exists(x, x == 1)", "`body.missing` is missing"),
+        ("1 in body.missing", "`body.missing` is missing"),
+        ("body.none.all(x, x == 1)", "`all` cannot take null"),
+        ("body.items[2].kind.contains('a')", "`body.items[2]` is missing"),
+        ("body.items[-1] ? true : false", "`body.items[-1]` is missing"),
+        ("size(body.origins) + size(body.missing) > 5", "`body.missing` is missing"),
+        ("size(body.missing) * size(body.origins) > 5", "`body.missing` is missing"),
+        ("body.text.kind != 1", "`.` cannot take text"),
         ("body.text.kind == 1", "`.` cannot take text"),
         ("body.text > 5", "`>` cannot take a whole number"),
         ("body.max + 1 > 0", "`+` overflows"),
@@ -97,11 +101,64 @@ fn what_cannot_be_told_is_an_error_that_names_it() {
 }
 
 #[test]
+fn what_is_absent_is_null() {
+    for (text, expected) in [
+        ("header['x-internal'] != 'yes'", true),
+        ("header['x-internal'] == 'yes'", false),
+        ("header['x-internal'] == null && null == header['x-internal'] && header['x-bad'] == null", true),
+        ("identity.missing == identity.other && body.missing == body.none && body.none != 0", true),
+        ("body.missing < 1 || body.missing <= 1 || body.missing > 1 || body.missing >= 1", false),
+        ("1 < body.missing || 'a' >= header.missing || body.none < 5 || 5 > body.none", false),
+        ("!(body.missing < 1)", true),
+        ("body.missing.deeper.still == null && body.none.deeper == null && body.missing[7].x == null", true),
+        ("has(body.missing.deeper) || has(body.none.deeper)", false),
+        ("body.items[2].kind == 'a' || body.items[-1] == 1", false),
+        ("body.items.exists(i, i.size > 1)", false),
+        ("body.items.all(i, i.size != 7)", true),
+        (
+            "size(body.missing) > 3 || int(header.missing) > 3 || -body.missing > 3 || double(body.none) < 3.0",
+            false,
+        ),
+        (
+            "body.missing * 2 + 1 > 0 || size(body.missing) * size(body.gone) > 0 || 'a' + header.missing == 'a'",
+            false,
+        ),
+        ("header.missing in ['a', null]", true),
+        ("header.missing in ['a', 'b']", false),
+        ("header.missing in [method, 'b']", false),
+    ] {
+        assert_eq!(evaluate(text, &facts()), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn an_absent_cost_is_one() {
+    for text in [
+        "body.missing",
+        "body.none",
+        "size(body.missing)",
+        "size(body.missing) * 3 + 1",
+        "int(header.missing)",
+        "size(body.missing) * size(body.gone)",
+    ] {
+        assert_eq!(cost(text), Ok(1), "{text}");
+    }
+    for text in [
+        "size(body.origins) * size(body.missing)",
+        "size(body.n)",
+        "body.missing.size() + body.n",
+        "body.text",
+    ] {
+        assert!(cost(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn and_and_or_need_not_know_everything() {
     for (text, expected) in [
-        ("identity.missing == 1 && method == 'GET'", false),
-        ("method == 'GET' && identity.missing == 1", false),
-        ("identity.missing == 1 || method == 'POST'", true),
+        ("identity.missing.contains('a') && method == 'GET'", false),
+        ("method == 'GET' && identity.missing", false),
+        ("body.text > 5 || method == 'POST'", true),
         ("method == 'POST' || identity.missing == 1", true),
         ("identity.missing == 1 && (method == 'GET' && body.missing == 1)", false),
         ("[identity.admin].exists(x, x) || body.missing", true),
@@ -109,17 +166,23 @@ fn and_and_or_need_not_know_everything() {
     ] {
         assert_eq!(evaluate(text, &facts()), Ok(expected), "{text}");
     }
-    for text in ["identity.missing == 1 && method == 'POST'", "identity.missing == 1 || method == 'GET'"] {
+    for text in ["identity.missing && method == 'POST'", "identity.missing.contains('a') || method == 'GET'"]
+    {
         assert!(evaluate(text, &facts()).is_err(), "{text}");
     }
 }
 
 #[test]
 fn a_request_without_a_json_body_has_an_empty_one() {
-    for facts in [RequestFacts::new("GET", "/").body(b""), RequestFacts::new("GET", "/").body(b"<xml/>")] {
-        assert_eq!(evaluate("has(body.x) || size(body) > 0", &facts), Ok(false));
-        assert_eq!(evaluate("body.x == 1", &facts).unwrap_err().to_string(), "`body.x` is missing");
+    let without = RequestFacts::new("GET", "/").body(b"");
+    assert_eq!(evaluate("has(body.x) || size(body) > 0 || body.x == 1", &without), Ok(false));
+    let unreadable = RequestFacts::new("GET", "/").body(b"<xml/>");
+    for text in ["has(body.x)", "size(body) > 0", "body.x == 1", "body.x != 1", "body == null", "'a' in body"]
+    {
+        assert_eq!(evaluate(text, &unreadable), Err(EvaluationError::BodyUnreadable), "{text}");
     }
+    assert_eq!(evaluate("has(body.x) || true", &unreadable), Ok(true));
+    assert_eq!(evaluate("body.x == 1 && method == 'POST'", &unreadable), Ok(false));
     let unread = RequestFacts::new("GET", "/");
     assert_eq!(evaluate("has(body.x)", &unread), Err(EvaluationError::BodyUnread));
     assert_eq!(
@@ -204,6 +267,12 @@ fn mistakes_are_told_with_their_place() {
         ("body.x.all(1, true)", "expected the name of a variable for `all`"),
         ("body.x.all(i, i.y) && i.z", "got \"i\"; expected method"),
         ("body.?x == 1", "an expression in CEL"),
+        (
+            "header.x-internal != 'yes'",
+            "got `header.x-internal`, which is a subtraction; expected `header['x-internal']`",
+        ),
+        ("cookie.a-b-path == 'x'", "expected `cookie['a-b-path']`"),
+        ("body.tenant-id == 7", "expected `body['tenant-id']`"),
     ];
     for (text, expected) in cases {
         let error = Condition::parse(text).unwrap_err().to_string();
@@ -228,18 +297,42 @@ fn size_depth_and_work_are_bounded() {
     let facts = RequestFacts::new("GET", "/")
         .json(json!({"l": list, "t": "x".repeat(1 << 20), "s": "y".repeat(9_000)}));
     let too_much = Err(EvaluationError::TooMuch);
+    let too_large = |what| Err(EvaluationError::TooLarge { what });
     assert_eq!(evaluate("body.l.all(a, body.l.all(b, a + b >= 0))", &facts), too_much);
     assert_eq!(evaluate("body.l.all(a, body.l.all(b, a + b >= 0)) || true", &facts), too_much);
-    assert_eq!(evaluate("body.t + body.t == ''", &facts), too_much);
+    assert_eq!(evaluate("body.t + body.t == ''", &facts), too_large("a text"));
+    assert_eq!(evaluate("body.t + body.t == '' || true", &facts), Ok(true));
     assert_eq!(evaluate("body.l.map(x, body.s + body.s) == []", &facts), too_much);
+    assert_eq!(evaluate("body.t.matches('[01]*1[01]{200}')", &facts), too_much);
     assert_eq!(evaluate("body.l.all(x, !body.t.contains('y'))", &facts), too_much);
     assert_eq!(
-        evaluate("body.t.contains('y') || size(body.t) == 7 || body.t.matches('y')", &facts),
+        evaluate("size(body.t) == 7 || body.s.matches('z') || body.s.matches('[01]*1[01]{20}')", &facts),
         Ok(false)
     );
+    assert_eq!(evaluate("body.t.contains('y')", &facts), too_much);
     let deep = (0..1_000).fold(json!(1), |inner, _| json!([inner]));
     let facts = RequestFacts::new("GET", "/").json(json!({"a": deep.clone(), "b": deep}));
-    assert_eq!(evaluate("body.a == body.b", &facts), too_much);
+    assert_eq!(evaluate("body.a == body.b", &facts), too_large("a nesting"));
+}
+
+#[test]
+fn all_expressions_share_the_budget_of_their_request() {
+    let facts = RequestFacts::new("GET", "/").json(json!({ "l": vec![0; 100] }));
+    let addresses = Addresses::default();
+    let (condition, cost) =
+        (Condition::parse("body.l.all(x, x == 0)").unwrap(), Cost::parse("size(body.l)").unwrap());
+    let request = Request::new(&facts, &addresses).steps(1_000);
+    assert_eq!(condition.evaluate(&request), Ok(true));
+    assert_eq!(cost.evaluate(&request), Ok(100));
+    assert_eq!(condition.evaluate(&request), Err(EvaluationError::TooMuch));
+    assert_eq!(
+        cost.evaluate(&request),
+        Err(EvaluationError::TooMuch),
+        "beyond it, nothing more is looked at"
+    );
+    let query = RequestFacts::new("GET", &format!("/?{}", "%61=1&".repeat(10_000)));
+    let request = Request::new(&query, &addresses).steps(1_000);
+    assert_eq!(Condition::parse("query.b == '1'").unwrap().evaluate(&request), Err(EvaluationError::TooMuch));
 }
 
 #[test]

@@ -12,6 +12,10 @@ use crate::policy::request::Scalar;
 const TEXT_BYTES_MAX: usize = 64 << 10;
 /// How deep values are compared.
 const DEPTH_MAX: u32 = 128;
+/// How much text is copied or compared in the time of one step.
+pub(super) const BYTES_PER_STEP: usize = 64;
+
+const TOO_DEEP: Fault<'static> = Fault::TooLarge("a nesting");
 
 /// A value while an expression is evaluated, borrowed as far as possible.
 #[derive(Clone, Debug)]
@@ -20,6 +24,9 @@ const DEPTH_MAX: u32 = 128;
 #[repr(u64)]
 pub(super) enum Value<'e> {
     Null,
+    /// What the request does not have, under the name that the expression has for it: null to
+    /// comparisons, and an error that names it to whatever asks for more.
+    Absent(&'e str),
     Bool(bool),
     Int(i64),
     Double(f64),
@@ -37,10 +44,17 @@ pub(super) enum Value<'e> {
 pub(super) enum Fault<'e> {
     Missing(&'e str),
     BodyUnread,
-    Operand { operation: &'static str, found: &'static str },
+    BodyUnreadable,
+    Operand {
+        operation: &'static str,
+        found: &'static str,
+    },
     Overflow(&'static str),
     DivisionByZero(&'static str),
     Conversion(&'static str),
+    /// A text or a nesting beyond its bound.
+    TooLarge(&'static str),
+    /// The request's budget is spent.
     TooMuch,
 }
 
@@ -89,7 +103,7 @@ impl<'e> Value<'e> {
     /// What it is, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
+            Value::Null | Value::Absent(_) => "null",
             Value::Bool(_) => "true or false",
             Value::Int(_) => "a whole number",
             Value::Double(_) => "a number with decimals",
@@ -97,6 +111,11 @@ impl<'e> Value<'e> {
             Value::Json(Json::Object(_)) => "an object",
             Value::Json(_) | Value::List(_) => "a list",
         }
+    }
+
+    /// Whether it is null, or not there at all.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self, Value::Null | Value::Absent(_))
     }
 
     pub(super) fn text(&self) -> Option<&str> {
@@ -126,7 +145,10 @@ impl<'e> Value<'e> {
     }
 
     pub(super) fn operand(&self, operation: &'static str) -> Fault<'e> {
-        Fault::Operand { operation, found: self.kind() }
+        match self {
+            Value::Absent(name) => Fault::Missing(name),
+            _ => Fault::Operand { operation, found: self.kind() },
+        }
     }
 
     /// Whether two values are the same; of different kinds they are not, but
@@ -140,7 +162,7 @@ impl<'e> Value<'e> {
         charge(1)?;
         if let (Some(length), Some(other_length)) = (self.list_len(), other.list_len()) {
             if depth >= DEPTH_MAX {
-                return Err(Fault::TooMuch);
+                return Err(TOO_DEEP);
             }
             let pairs = (0..length).map_while(|index| Some((self.element(index)?, other.element(index)?)));
             for (element, other) in pairs.take(if length == other_length { length } else { 0 }) {
@@ -151,12 +173,13 @@ impl<'e> Value<'e> {
             return Ok(length == other_length);
         }
         Ok(match (self, other) {
-            (Value::Null, Value::Null) => true,
+            (a, b) if a.is_null() => b.is_null(),
             (Value::Json(Json::Object(members)), Value::Json(Json::Object(others))) => {
                 if members.len() != others.len() || depth >= DEPTH_MAX {
-                    return if depth >= DEPTH_MAX { Err(Fault::TooMuch) } else { Ok(false) };
+                    return if depth >= DEPTH_MAX { Err(TOO_DEEP) } else { Ok(false) };
                 }
                 for (name, member) in members {
+                    charge(name.len() / BYTES_PER_STEP)?;
                     let Some(other) = others.get(name) else { return Ok(false) };
                     if !Value::of_json(member).equals(&Value::of_json(other), depth + 1, charge)? {
                         return Ok(false);
@@ -164,7 +187,12 @@ impl<'e> Value<'e> {
                 }
                 true
             }
-            _ => self.order(other) == Some(Ordering::Equal),
+            _ => {
+                if let (Some(a), Some(b)) = (self.text(), other.text()) {
+                    charge(a.len().min(b.len()) / BYTES_PER_STEP)?;
+                }
+                self.order(other) == Some(Ordering::Equal)
+            }
         })
     }
 
@@ -189,6 +217,8 @@ impl<'e> Value<'e> {
     ) -> Evaluated<'e> {
         let name = arithmetic.name();
         match (self, other) {
+            (Value::Absent(_), _) => Err(self.operand(name)),
+            (_, Value::Absent(_)) => Err(other.operand(name)),
             (Value::Int(a), Value::Int(b)) => whole(arithmetic, *a, *b).map(Value::Int),
             (Value::Double(a), Value::Double(b)) => match arithmetic {
                 Arithmetic::Add => Ok(Value::Double(a + b)),
@@ -206,9 +236,9 @@ impl<'e> Value<'e> {
     fn join(&self, other: &Value<'e>, charge: &mut dyn FnMut(usize) -> Evaluated<'e, ()>) -> Evaluated<'e> {
         if let (Some(a), Some(b)) = (self.text(), other.text()) {
             let length = a.len() + b.len();
-            charge(length / 64)?;
+            charge(length / BYTES_PER_STEP)?;
             if length > TEXT_BYTES_MAX {
-                return Err(Fault::TooMuch);
+                return Err(Fault::TooLarge("a text"));
             }
             return Ok(Value::Made([a, b].concat().into()));
         }
@@ -227,6 +257,8 @@ impl<'e> Value<'e> {
         match self {
             Value::Int(number) => number.checked_neg().map(Value::Int).ok_or(Fault::Overflow("-")),
             Value::Double(number) => Ok(Value::Double(-number)),
+            // Nothing is made of what is not there.
+            _ if self.is_null() => Ok(self.clone()),
             _ => Err(self.operand("-")),
         }
     }
@@ -241,6 +273,7 @@ impl<'e> Value<'e> {
                 let fits = *number > i64::MIN as f64 && *number < i64::MAX as f64;
                 if fits { Ok(Value::Int(*number as i64)) } else { Err(Fault::Overflow(name)) }
             }
+            _ if self.is_null() => Ok(self.clone()),
             (Conversion::Double, Value::Double(number)) => Ok(Value::Double(*number)),
             (Conversion::Double, Value::Int(number)) => Ok(Value::Double(*number as f64)),
             (conversion, value) => {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value as Json;
 
-use super::{Body, Facts, Identity, Scalar};
+use super::{Body, Facts, Identity, JsonBody, Scalar, canonical_path};
 
 /// The facts of a request as plain data, for whoever has no request at hand:
 /// tests, replays, an API that is told about requests elsewhere.
@@ -28,28 +28,21 @@ pub struct RequestFacts {
     query: Option<String>,
     route: Option<String>,
     headers: Vec<(String, Vec<u8>)>,
-    body: OwnedBody,
+    body: JsonBody,
     peer: Option<IpAddr>,
     identity: Identity,
 }
 
-#[derive(Clone, Debug, Default)]
-enum OwnedBody {
-    #[default]
-    Unread,
-    Absent,
-    Json(Json),
-}
-
 impl RequestFacts {
-    /// A request for `target`, a path with or without a query.
+    /// A request for `target`, a path with or without a query, in whatever spelling it was sent.
     #[must_use]
     pub fn new(method: impl Into<String>, target: &str) -> Self {
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (target, None),
         };
-        Self { method: Some(method.into()), path: Some(path.to_owned()), query, ..Self::default() }
+        let path = Some(canonical_path(path).into_owned());
+        Self { method: Some(method.into()), path, query, ..Self::default() }
     }
 
     /// Sets the route that was matched.
@@ -68,15 +61,19 @@ impl RequestFacts {
     /// Sets the body, already parsed.
     #[must_use]
     pub fn json(self, body: Json) -> Self {
-        Self { body: OwnedBody::Json(body), ..self }
+        Self { body: JsonBody::parsed(body), ..self }
     }
 
-    /// Sets the body from what was read. What is not JSON, or nested more than
-    /// 127 deep, is as good as no body; of members of one name the last counts.
+    /// Sets the body from what was read; see [`JsonBody::new`].
     #[must_use]
     pub fn body(self, bytes: &[u8]) -> Self {
-        let body = serde_json::from_slice(bytes).map_or(OwnedBody::Absent, OwnedBody::Json);
-        Self { body, ..self }
+        Self { body: JsonBody::new(bytes), ..self }
+    }
+
+    /// Sets a body that could not be read whole.
+    #[must_use]
+    pub fn unreadable_body(self) -> Self {
+        Self { body: JsonBody::of(None), ..self }
     }
 
     /// Sets the address at the other end of the connection.
@@ -126,12 +123,12 @@ impl Facts for RequestFacts {
         lines.nth(back).map(|(_, value)| value.as_slice())
     }
 
+    fn header_lines(&self) -> usize {
+        self.headers.len()
+    }
+
     fn body(&self) -> Body<'_> {
-        match &self.body {
-            OwnedBody::Unread => Body::Unread,
-            OwnedBody::Absent => Body::Absent,
-            OwnedBody::Json(body) => Body::Json(body),
-        }
+        self.body.as_body()
     }
 
     fn peer(&self) -> Option<IpAddr> {

@@ -38,6 +38,7 @@ pub use self::error::FileError;
 use self::known::Known;
 pub use self::look::{FILES_MAX, FOLDER_BYTES_MAX};
 use self::look::{Kind, Target};
+use self::read::rehearse;
 pub use self::read::{ReadPolicy, read_policies};
 use self::watcher::{Shared, Watcher};
 use crate::policy::{Format, Policies};
@@ -92,31 +93,54 @@ impl PolicyFile {
     ///
     /// # Errors
     /// If something cannot be read or is wrong, with everything that is wrong:
-    /// then nothing of it is in force.
+    /// then nothing of it came into force, and what was in force before still is.
     pub fn start(self, policies: &Policies) -> Result<FileWatch, FileError> {
         let target = Target { kind: Kind::of(&self.path, self.format)?, path: self.path };
         let (wake, woken) = sync_channel(1);
         // Armed before it is read: whatever changes from now on is noticed.
         let mut alarm = Alarm::new(wake.clone());
         alarm.arm(&target);
+        let look = target.look();
+        rehearse(&target, &look, policies)?;
         let mut known = Known::new(target.clone(), policies.clone());
-        known.take(target.look());
+        known.take(look);
         if let Err(error) = known.outcome() {
             known.withdraw_all();
             return Err(error);
         }
-        let shared = Arc::new(Shared::new(known));
         let watcher = Watcher {
             target,
             debounce: self.debounce,
             poll: self.poll,
-            shared: Arc::clone(&shared),
+            shared: Arc::new(Shared::new(known)),
             woken,
             alarm,
         };
-        let thread = std::thread::Builder::new().name("policy-file".to_owned());
-        let thread = thread.spawn(move || watcher.run()).map_err(FileError::Thread)?;
-        Ok(FileWatch { shared, wake, thread: Some(thread) })
+        FileWatch::of(watcher, wake)
+    }
+
+    /// Follows what another watch of the same policies has followed, as the child of a fork does, which has the
+    /// policies and not the thread. What is in force stays, whatever is there now: the thread looks at once, and
+    /// refuses what is wrong as it does with any change.
+    ///
+    /// # Errors
+    /// If there is nothing at the path, or no thread can be had: then it can be tried again.
+    pub fn resume(self, policies: &Policies) -> Result<FileWatch, FileError> {
+        let target = Target { kind: Kind::of(&self.path, self.format)?, path: self.path };
+        let (wake, woken) = sync_channel(1);
+        let mut alarm = Alarm::new(wake.clone());
+        alarm.arm(&target);
+        // If there is no room, there is a wake-up already.
+        let _ = wake.try_send(());
+        let watcher = Watcher {
+            shared: Arc::new(Shared::new(Known::resumed(target.clone(), policies.clone()))),
+            target,
+            debounce: self.debounce,
+            poll: self.poll,
+            woken,
+            alarm,
+        };
+        FileWatch::of(watcher, wake)
     }
 }
 
@@ -130,6 +154,13 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
+    fn of(watcher: Watcher, wake: SyncSender<()>) -> Result<Self, FileError> {
+        let shared = Arc::clone(&watcher.shared);
+        let thread = std::thread::Builder::new().name("policy-file".to_owned());
+        let thread = thread.spawn(move || watcher.run()).map_err(FileError::Thread)?;
+        Ok(Self { shared, wake, thread: Some(thread) })
+    }
+
     /// Reads the file now, without waiting for it to settle.
     ///
     /// # Errors

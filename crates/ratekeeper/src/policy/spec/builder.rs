@@ -2,14 +2,15 @@
 
 use super::check::{self, AT_LEAST_ONE_RULE};
 use super::{
-    CostSpec, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, OverridesSpec, PenaltySpec, Places, PlansSpec,
-    PolicySpec, RULES_MAX, RuleSpec, Scope, StoreUrl,
+    CostSpec, IPV6_PREFIX_DEFAULT, KeySpec, Limits, Network, OnError, OverridesSpec, PenaltySpec, Places,
+    PlansSpec, PolicySpec, RULES_MAX, RuleSpec, Scope, StoreUrl,
 };
 use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::Condition;
 use crate::policy::address::ProxyHeader;
 use crate::policy::document::Place;
+use crate::policy::expression::{STEPS_DEFAULT, STEPS_MAX, STEPS_MIN};
 use crate::policy::problem::{Problem, Problems};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,18 +43,21 @@ setters! {
     proxy_header: ProxyHeader,
     ipv6_prefix: u8,
     hash_keys: bool,
+    condition_steps: u32,
     rules: Vec<RuleSpec>,
 }
 
 setters! {
     RuleSpec, |it| it;
     when: Option<Condition>,
+    on_error: OnError,
     fallback: Option<String>,
     plans: Option<PlansSpec>,
     custom: BTreeMap<String, Limits>,
     unlimited: BTreeSet<String>,
     allow: Vec<Network>,
     cost: CostSpec,
+    cost_on_error: Option<u32>,
     scope: Scope,
     overrides: Option<OverridesSpec>,
     mode: Option<Mode>,
@@ -91,6 +95,7 @@ impl PolicySpec {
             proxy_header: ProxyHeader::default(),
             ipv6_prefix: IPV6_PREFIX_DEFAULT,
             hash_keys: false,
+            condition_steps: STEPS_DEFAULT,
             rules: Vec::new(),
         })
     }
@@ -108,6 +113,7 @@ impl PolicyBuilder {
         };
         note("service", check::service_name(&spec.service));
         note("ipv6_prefix", check::within(spec.ipv6_prefix, 1, 128));
+        note("condition_steps", check::within(spec.condition_steps, STEPS_MIN, STEPS_MAX));
         for (index, network) in spec.trusted_proxies.iter().enumerate() {
             note(&format!("trusted_proxies[{index}]"), check::proxy(network));
         }
@@ -133,6 +139,7 @@ impl RuleSpec {
         Self {
             name: name.into(),
             when: None,
+            on_error: OnError::default(),
             keys: keys.into(),
             fallback: None,
             limits: limits.into(),
@@ -141,6 +148,7 @@ impl RuleSpec {
             unlimited: BTreeSet::new(),
             allow: Vec::new(),
             cost: CostSpec::Asked,
+            cost_on_error: None,
             scope: Scope::Shared,
             overrides: None,
             mode: None,

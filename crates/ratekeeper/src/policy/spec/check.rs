@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 
-use ratekeeper_core::{CHARGES_MAX, LIMIT_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, WINDOWS_MAX};
+use ratekeeper_core::{
+    Algorithm, CHARGES_MAX, LIMIT_MAX, NAME_BYTES_MAX, Quota, SUBJECT_BYTES_MAX, WINDOWS_MAX,
+};
 
 use super::reader::push_field;
-use super::{CostSpec, KEYS_MAX, KeySpec, Limits, NamedQuota, Network, RuleSpec, Scope};
+use super::{CostSpec, KEYS_MAX, KeySpec, Limits, NamedQuota, Network, OnError, RuleSpec, Scope};
 use crate::control::ALL_RULES;
 use crate::policy::problem::{Problem, Problems, quoted};
 use crate::policy::template::{KeyHashing, Template};
@@ -21,7 +23,8 @@ const _: () = assert!(NAME_BYTES_MAX == 128, "A_NAME says so");
 pub(super) const AT_LEAST_ONE_RULE: &str = "at least one rule; `mode = \"off\"` switches all of them off";
 pub(super) const A_QUOTA_NAME: &str = "a name of printable ASCII characters";
 pub(super) const A_FALLBACK: &str = "a key for all requests that have none, such as \"nobody\"";
-pub(super) const A_LENGTH_OF_TIME: &str =
+/// What a length of time may be, for errors.
+pub const A_LENGTH_OF_TIME: &str =
     "a length of time from \"1ms\" to \"366d\", such as \"90s\", \"10min\" or \"1h\"";
 pub(super) const EACH_TEMPLATE_ONCE: &str = "each template once: the first that resolves is taken";
 pub(super) const LIMITS: &str =
@@ -50,13 +53,27 @@ impl RuleSpec {
         };
         note(
             "quota",
-            limits(&self.limits).and_then(|()| self.limits_somebody()).and_then(|()| self.windows()),
+            limits(&self.limits)
+                .and_then(|()| self.limits_somebody())
+                .and_then(|()| self.windows())
+                .and_then(|()| self.kit_windows()),
         );
         note("fallback", self.fallback.as_deref().map_or(Ok(()), fallback));
         note("enforce_percent", within(self.enforce_percent, 0, 100));
         if let CostSpec::Units(units) = self.cost {
             note("cost", within(units, 1, LIMIT_MAX));
         }
+        if let Some(units) = self.cost_on_error {
+            note("cost_on_error", within(units, 1, LIMIT_MAX));
+            let expected = "it beside `cost`, an expression: nothing else can fail";
+            let is_useless = !matches!(self.cost, CostSpec::Expression(_));
+            note("cost_on_error", unless(is_useless, "`cost_on_error` without an expression", expected));
+        }
+        let is_useless = self.on_error != OnError::default() && self.when.is_none();
+        note(
+            "on_error",
+            unless(is_useless, "`on_error` without `when`", "it beside `when`: nothing else can fail"),
+        );
         if self.overrides.is_some() && self.scope == Scope::Process {
             let expected = "one of them: overrides are kept in the store that all instances share";
             note("overrides", Err(Problem::of("`overrides` beside `scope = \"process\"`", expected)));
@@ -88,13 +105,10 @@ impl RuleSpec {
 
     /// Refuses a quota of more windows than a key can be counted in at a time.
     fn windows(&self) -> Checked {
-        let mut windows: BTreeMap<(&str, u8), BTreeSet<u64>> = BTreeMap::new();
-        for limits in self.all_limits() {
-            let Limits::Quotas(quotas) = limits else { continue };
-            for NamedQuota { name, quota } in quotas {
-                let counter = (name.as_ref(), quota.algorithm() as u8);
-                windows.entry(counter).or_default().insert(quota.window_number());
-            }
+        let mut windows: BTreeMap<&str, BTreeSet<(u8, u64)>> = BTreeMap::new();
+        for NamedQuota { name, quota } in self.all_quotas() {
+            let window = (quota.algorithm() as u8, quota.window_number());
+            windows.entry(name.as_ref()).or_default().insert(window);
         }
         let most = windows.values().map(BTreeSet::len).max().unwrap_or_default();
         let expected = format!("at most {WINDOWS_MAX}: a key is counted in each of them for itself");
@@ -103,6 +117,48 @@ impl RuleSpec {
             format!("a quota of {most} windows, here, in `plans` and in `custom`"),
             expected,
         )
+    }
+
+    /// Refuses two windows of a quota that counts on counters of Application Kit: these store no window, so each
+    /// would end the other's.
+    fn kit_windows(&self) -> Checked {
+        if !self.counts_on_kits() {
+            return Ok(());
+        }
+        let mut known: BTreeMap<&str, &Quota> = BTreeMap::new();
+        for NamedQuota { name, quota } in self.all_quotas() {
+            if quota.algorithm() != Algorithm::FixedWindow || quota.is_clocked() {
+                continue;
+            }
+            let first = *known.entry(name.as_ref()).or_insert(quota);
+            if first.window() != quota.window() {
+                let rule = &self.name;
+                let got = format!(
+                    "windows of both `{first}` and `{quota}` in rule `{rule}`, with plans and `custom`"
+                );
+                let expected = "one window: its key and its overrides make it count on counters of Application Kit, \
+                                which store none; or another algorithm";
+                return Err(Problem::of(got, expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a key may be `ENDPOINT:ORGANISATION:PROJECT` of its overrides, which is what Application Kit counts under.
+    fn counts_on_kits(&self) -> bool {
+        let (Some(overrides), KeySpec::Templates(templates)) = (&self.overrides, &self.keys) else {
+            return false;
+        };
+        let owner = format!(":{}:{}", overrides.organisation.as_str(), overrides.project.as_str());
+        templates.iter().any(|template| template.as_str().ends_with(&owner))
+    }
+
+    /// Every quota that it gives to some key.
+    fn all_quotas(&self) -> impl Iterator<Item = &NamedQuota> {
+        self.all_limits().flat_map(|limits| match limits {
+            Limits::Unlimited => [].iter(),
+            Limits::Quotas(quotas) => quotas.iter(),
+        })
     }
 
     /// Notes templates that can give the same key.
@@ -131,11 +187,7 @@ impl RuleSpec {
     /// Refuses counters whose names are too long, are those of a penalty, or could not be told
     /// from another's: a rule `api.rpm` beside the tier rpm of a rule `api`.
     fn counters<'r>(&'r self, owners: &mut HashMap<String, &'r str>) -> Checked {
-        let quotas = self.all_limits().flat_map(|limits| match limits {
-            Limits::Unlimited => [].iter(),
-            Limits::Quotas(quotas) => quotas.iter(),
-        });
-        let names: BTreeSet<&str> = quotas.map(|quota| quota.name.as_ref()).collect();
+        let names: BTreeSet<&str> = self.all_quotas().map(|quota| quota.name.as_ref()).collect();
         for quota in names {
             let counter = if quota.is_empty() { self.name.clone() } else { format!("{}.{quota}", self.name) };
             if counter.len() > NAME_BYTES_MAX {

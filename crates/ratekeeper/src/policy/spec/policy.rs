@@ -15,19 +15,20 @@ use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::address::ProxyHeader;
 use crate::policy::document::{Node, Value};
+use crate::policy::expression::{STEPS_DEFAULT, STEPS_MAX, STEPS_MIN};
 use crate::policy::problem::Problems;
 
 pub(super) static POLICY: Shape = Shape {
     what: "a policy",
     fields: "$schema service mode store on_outage trusted_proxies proxy_header ipv6_prefix \
-             hash_keys rules",
+             hash_keys condition_steps rules",
     neighbours: &[(&RULE, "it in a rule, under `rules`")],
 };
 
 static SERVICE_DOCUMENT: Shape = Shape {
     what: "a service's document",
     fields: "_id last_updated general_rate_limit custom_rate_limits $schema mode store \
-             on_outage trusted_proxies proxy_header ipv6_prefix hash_keys rules",
+             on_outage trusted_proxies proxy_header ipv6_prefix hash_keys condition_steps rules",
     neighbours: &[(&RULE, "it in a rule, under `rules`")],
 };
 
@@ -88,6 +89,10 @@ impl Reader {
                 .and_then(|at| self.whole(&at, 1, 128))
                 .unwrap_or(IPV6_PREFIX_DEFAULT),
             hash_keys,
+            condition_steps: fields
+                .get("condition_steps")
+                .and_then(|at| self.whole(&at, STEPS_MIN, STEPS_MAX))
+                .unwrap_or(STEPS_DEFAULT),
             rules,
             // Last, because a wrong name must not hide what else is wrong.
             service: service?,

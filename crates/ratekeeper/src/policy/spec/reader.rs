@@ -243,16 +243,24 @@ impl Reader {
 
     /// A length of time, written like the window of a quota.
     pub(super) fn duration(&mut self, at: &Cursor<'_>) -> Option<Duration> {
-        let text = if let Value::Text(text) = &at.node.value { text.trim() } else { "" };
-        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
-        let is_plain = unit.len() < text.len() && unit.bytes().all(|byte| byte.is_ascii_lowercase());
-        // The quota's own parser knows the units and the bounds.
-        let quota: Option<Quota> = format!("1/{text}").parse().ok().filter(|_| is_plain);
-        if quota.is_none() {
+        let text = if let Value::Text(text) = &at.node.value { text } else { "" };
+        let duration = parse_duration(text);
+        if duration.is_none() {
             self.wrong(at, A_LENGTH_OF_TIME);
         }
-        quota.map(|quota| quota.window())
+        duration
     }
+}
+
+/// A length of time, written like the window of a quota: `250ms`, `90s`, `10min`, `1h`, `30d`, from 1 ms to 366 days.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+    let is_plain = unit.len() < text.len() && unit.bytes().all(|byte| byte.is_ascii_lowercase());
+    // The quota's own parser knows the units and the bounds.
+    let quota: Option<Quota> = format!("1/{text}").parse().ok().filter(|_| is_plain);
+    quota.map(|quota| quota.window())
 }
 
 /// A whole number; also one that was stored as a float, as databases and the

@@ -8,7 +8,7 @@ use super::penalty::PENALTY;
 use super::policy::POLICY;
 use super::reader::{Cursor, Fields, Reader};
 use super::shape::Shape;
-use super::{CostSpec, KEYS_MAX, KeySpec, Limits, OverridesSpec, Places, RuleSpec, Scope};
+use super::{CostSpec, KEYS_MAX, KeySpec, Limits, OnError, OverridesSpec, Places, RuleSpec, Scope};
 use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::document::Value;
@@ -16,8 +16,8 @@ use crate::policy::expression::{Condition, Cost};
 
 pub(super) static RULE: Shape = Shape {
     what: "a rule",
-    fields: "name when keys caller_key fallback quota quotas rps rpm rph rpd algorithm \
-             burst cost per_request plan plans custom unlimited allow scope overrides mode \
+    fields: "name when on_error keys caller_key fallback quota quotas rps rpm rph rpd algorithm \
+             burst cost cost_on_error per_request plan plans custom unlimited allow scope overrides mode \
              enforce_percent on_outage penalty",
     neighbours: &[
         (&POLICY, "it in the policy itself; in TOML, above the first [[rules]]"),
@@ -56,12 +56,17 @@ impl Reader {
         let fallback = fields.get("fallback").and_then(|at| self.text(&at, A_FALLBACK));
         Some(RuleSpec {
             when: fields.get("when").and_then(|at| self.parsed(&at, an_expression, Condition::parse)),
+            on_error: fields
+                .get("on_error")
+                .and_then(|at| self.word(&at, &OnError::NAMES))
+                .unwrap_or_default(),
             fallback: fallback.map(str::to_owned),
             plans,
             custom,
             unlimited,
             allow: allow.unwrap_or_default(),
             cost: self.cost(&fields),
+            cost_on_error: fields.get("cost_on_error").and_then(|at| self.whole(&at, 1, LIMIT_MAX)),
             scope: fields.get("scope").and_then(|at| self.word(&at, &SCOPES)).unwrap_or_default(),
             overrides: fields.get("overrides").and_then(|at| self.overrides(&at)),
             mode: fields.get("mode").and_then(|at| self.word(&at, &Mode::NAMES)),

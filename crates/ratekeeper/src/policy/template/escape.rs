@@ -64,6 +64,17 @@ impl<'s> Writer<'s> {
         }
     }
 
+    /// [`Writer::push`] of several pieces.
+    #[inline]
+    pub(super) fn push_all<const COUNT: usize>(&mut self, pieces: [&str; COUNT]) {
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.long.is_none() && self.subject.len() + length <= SUBJECT_PLAIN_BYTES_MAX {
+            pieces.iter().for_each(|piece| self.subject.push_str(piece));
+        } else {
+            pieces.iter().for_each(|piece| self.push(piece));
+        }
+    }
+
     /// Letters and digits of any script stay; what does not is `%XX`, byte by
     /// byte. So are marks that could turn the direction of a line in a log.
     pub(super) fn push_escaped(&mut self, text: &str, plain: &Plain) {

@@ -64,6 +64,8 @@ fn placeholder(text: &str, at: usize, name: &str) -> Result<Fact, SyntaxError> {
     Ok(fact)
 }
 
+const NOT_PERCENT: &str = "something that separates two values, such as `:`; `%` is in escaped values too";
+
 /// The characters that values keep, so that those of this template can be told
 /// apart: whatever separates two values must not occur in either.
 pub(super) fn separated(text: &str, parts: &[(Part, usize)]) -> Result<Plain, SyntaxError> {
@@ -73,10 +75,13 @@ pub(super) fn separated(text: &str, parts: &[(Part, usize)]) -> Result<Plain, Sy
         let [(Part::Value(_), _), (Part::Literal(between), at), (Part::Value(_), _)] = window else {
             continue;
         };
-        if between.bytes().any(|byte| byte.is_ascii() && !plain.keeps(byte)) {
+        // Escaped values are full of `%`, so it separates nothing.
+        if between.bytes().any(|byte| byte.is_ascii() && byte != b'%' && !plain.keeps(byte)) {
             continue;
         }
-        let Some(separator) = between.bytes().find(u8::is_ascii_punctuation) else {
+        let Some(separator) = between.bytes().find(|byte| byte.is_ascii_punctuation() && *byte != b'%')
+        else {
+            let expected = if between.contains('%') { NOT_PERCENT } else { expected };
             return Err(SyntaxError::new(text, *at, quoted(between), expected));
         };
         plain.drop(separator);

@@ -1,7 +1,7 @@
-//! What a store in memory had to do for want of room: refuse a check, or forget a counter that
-//! limits somebody.
+//! What a store in memory had to do for want of room: refuse a check, forget a counter that
+//! limits somebody, or keep what should have been given back.
 //!
-//! Either is counted, and logged when it begins and when it is over. Counters live in shards that fill up
+//! Each is counted, and logged when it begins and when it is over. Counters live in shards that fill up
 //! one by one, so it is over when it has not happened for a while.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ratekeeper_core::Timestamp;
 
+use super::receipts::RECEIPTS_MAX;
 use super::shard::Room;
 use crate::store::StoreError;
 
@@ -21,6 +22,8 @@ pub(super) struct Fullness {
     refused: Episode,
     /// Exhausted counters that had to go for new ones.
     evicted: Episode,
+    /// Charges that were not given back, because the memory of receipts was full.
+    kept_back: Episode,
 }
 
 /// Something that happens again and again for a while.
@@ -72,7 +75,7 @@ impl Fullness {
         if let Room::AtTheExpenseOf(exhausted) = room {
             self.evicted(now, exhausted);
         }
-        if self.refused.lasts() || self.evicted.lasts() {
+        if self.refused.lasts() || self.evicted.lasts() || self.kept_back.lasts() {
             self.look(now);
         }
     }
@@ -82,6 +85,22 @@ impl Fullness {
         if self.evicted.note(now, exhausted) {
             tracing::warn!("the store in memory is full: it forgets exhausted counters; raise its max_keys");
         }
+    }
+
+    /// Counts a charge that was not given back; a line when that begins.
+    #[cold]
+    pub(super) fn kept_back(&self, now: Timestamp) {
+        if self.kept_back.note(now, 1) {
+            tracing::warn!(
+                receipts = RECEIPTS_MAX,
+                "the store in memory remembers no more receipts: refunds give nothing back"
+            );
+        }
+    }
+
+    /// How many charges were not given back so far.
+    pub(super) fn refunds_refused(&self) -> u64 {
+        self.kept_back.count()
     }
 
     /// How many exhausted counters had to go so far.
@@ -99,6 +118,10 @@ impl Fullness {
         if self.evicted.ends(now) {
             let evicted = self.evicted.count();
             tracing::info!(evicted, "the store in memory no longer forgets exhausted counters");
+        }
+        if self.kept_back.ends(now) {
+            let refunds_refused = self.kept_back.count();
+            tracing::info!(refunds_refused, "the store in memory gives back again what receipts are of");
         }
         (refused, self.refused.lasts())
     }

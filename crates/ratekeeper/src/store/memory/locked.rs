@@ -1,7 +1,7 @@
 //! The shards of one check, locked together, and its charges on their way
 //! through them.
 
-use ratekeeper_core::{Case, Charge, Decision, Level, Quota, State, Timestamp, too_many_windows};
+use ratekeeper_core::{Algorithm, Case, Charge, Decision, Level, Quota, State, Timestamp, too_many_windows};
 use smallvec::SmallVec;
 
 use super::INLINE;
@@ -11,11 +11,22 @@ use super::shard::{Counter, Room, RuleNumber, Shard};
 use super::slot::Pressure;
 use crate::store::StoreError;
 
+/// Where a counter of the check is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Which of the locked shards.
+    shard: usize,
+    /// Its slot there, if there is one.
+    slot: Option<usize>,
+}
+
+/// Where the counters of a check are, until one is added or goes.
+pub(super) type Places = SmallVec<[Place; INLINE]>;
+
 /// One charge of a check on its way through the store.
 pub(super) struct Part<'c> {
     counter: Counter,
-    /// Where its counter is, if there is one.
-    place: Option<usize>,
+    place: Place,
     case: Case<'c>,
 }
 
@@ -48,9 +59,34 @@ impl<'a> Locked<'a> {
     }
 
     pub(super) fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
+        let shard = self.position(fingerprint);
+        &mut self.shards[shard].1
+    }
+
+    #[inline]
+    fn position(&self, fingerprint: Fingerprint) -> usize {
         let index = shard_index(fingerprint);
-        let place = self.shards.iter().position(|(locked, _)| *locked == index);
-        &mut self.shards[place.expect("every shard of the check is locked")].1
+        let position = self.shards.iter().position(|(locked, _)| *locked == index);
+        position.expect("every shard of the check is locked")
+    }
+
+    /// Finds counters.
+    #[inline]
+    pub(super) fn places(&self, counters: &[Counter]) -> Places {
+        let places = counters.iter().map(|Counter { fingerprint, .. }| {
+            let shard = self.position(*fingerprint);
+            Place { shard, slot: self.shards[shard].1.find(*fingerprint) }
+        });
+        places.collect()
+    }
+
+    /// Whether counters are there that all say something.
+    #[inline]
+    pub(super) fn are_live(&self, places: &[Place], now: Timestamp) -> bool {
+        let is_live = |place: &Place| {
+            place.slot.is_some_and(|slot| self.shards[place.shard].1.is_live(slot, now.as_micros()))
+        };
+        places.iter().all(is_live)
     }
 
     /// What it took to make room so far, where there was any.
@@ -92,13 +128,13 @@ impl<'a> Locked<'a> {
     pub(super) fn part<'c>(
         &mut self,
         counter: Counter,
+        place: Place,
         charge: &'c Charge<'c>,
         resolved: Option<(Quota, Level)>,
     ) -> Part<'c> {
-        let (shard, algorithm) = (self.of(counter.fingerprint), charge.quota().algorithm());
-        let place = shard.find(counter.fingerprint);
-        let state = match place {
-            Some(place) => shard.take(place, algorithm),
+        let algorithm = charge.quota().algorithm();
+        let state = match place.slot {
+            Some(slot) => self.shards[place.shard].1.take(slot, algorithm),
             None => State::vacant(algorithm),
         };
         Part { counter, place, case: Case::new(charge, resolved, state) }
@@ -115,19 +151,19 @@ impl<'a> Locked<'a> {
     ) {
         let mut any_new = false;
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
-            let Some(place) = part.place else {
+            let Some(slot) = part.place.slot else {
                 any_new |= verdict.receipt().is_some();
                 continue;
             };
             let state = part.case.take_state();
-            let shard = self.of(part.counter.fingerprint);
-            if peek { shard.put_back(place, state) } else { shard.put(place, state, Pressure::of(verdict)) }
+            let shard = &mut self.shards[part.place.shard].1;
+            if peek { shard.put_back(slot, state) } else { shard.put(slot, state, Pressure::of(verdict)) }
         }
         if !any_new {
             return;
         }
         for (part, verdict) in parts.iter_mut().zip(decision.verdicts()) {
-            if part.place.is_none() && verdict.receipt().is_some() {
+            if part.place.slot.is_none() && verdict.receipt().is_some() {
                 let (state, pressure) = (part.case.take_state(), Pressure::of(verdict));
                 self.of(part.counter.fingerprint).insert(part.counter, state, pressure, now.as_micros());
             }
@@ -135,11 +171,19 @@ impl<'a> Locked<'a> {
     }
 
     /// Refuses a window too many of a key.
-    pub(super) fn has_windows_for(&mut self, counters: &[Counter], now: Timestamp) -> Result<(), StoreError> {
-        for Counter { fingerprint, .. } in counters {
+    ///
+    /// `has_window` says whether the counter at an index has a window of its own.
+    pub(super) fn has_windows_for(
+        &mut self,
+        counters: &[Counter],
+        windowed: impl Fn(usize) -> Option<Algorithm>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        for (index, Counter { fingerprint, .. }) in counters.iter().enumerate() {
             let (shard, now) = (self.of(*fingerprint), now.as_micros());
             let is_live = shard.find(*fingerprint).is_some_and(|index| shard.is_live(index, now));
-            if !is_live && !shard.has_window_for(*fingerprint, now) {
+            let has_room = |algorithm| shard.has_window_for(*fingerprint, algorithm, now);
+            if !is_live && !windowed(index).is_none_or(has_room) {
                 return Err(too_many_windows().into());
             }
         }

@@ -8,7 +8,7 @@ use ratekeeper_core::{Charge, Override, OverrideScope, Timestamp};
 
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, Fingerprinter};
-use crate::store::{Overrides, StoreError, StoreFuture};
+use crate::store::{Overrides, ScopedOverride, StoreError, StoreFuture};
 
 /// Overrides a store holds at most.
 pub(super) const OVERRIDES_MAX: usize = 100_000;
@@ -112,6 +112,15 @@ impl Entry {
     fn is_of(&self, organisation: &str, project: Option<&str>) -> bool {
         self.organisation == organisation && self.project.as_deref() == project
     }
+
+    fn scoped(&self) -> ScopedOverride {
+        ScopedOverride {
+            endpoint: self.endpoint.clone(),
+            organisation: self.organisation.clone(),
+            project: self.project.clone(),
+            to: self.to.clone(),
+        }
+    }
 }
 
 impl Overrides for MemoryStore {
@@ -143,6 +152,15 @@ impl Overrides for MemoryStore {
         StoreFuture::ready(Ok(list))
     }
 
+    fn all(&self) -> StoreFuture<'_, Vec<ScopedOverride>> {
+        let now = self.clock.now();
+        let entries = self.overrides.read();
+        let live = entries.values().filter(|entry| entry.to.is_live(now));
+        let mut all: Vec<_> = live.map(Entry::scoped).collect();
+        all.sort_by(|left, right| left.by().cmp(&right.by()));
+        StoreFuture::ready(Ok(all))
+    }
+
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {
         StoreFuture::ready(Ok(self.overrides.clear(organisation, project, self.clock.now())))
     }
@@ -163,5 +181,30 @@ mod tests {
         let cleared = |organisation| store.clear(organisation, None).now().unwrap().unwrap();
         assert_eq!((listed("one"), cleared("one")), (1, 1));
         assert_eq!((listed("one"), listed("two")), (0, 1));
+        let all = store.all().now().unwrap().unwrap();
+        let of =
+            |found: &ScopedOverride| (found.endpoint.clone(), found.organisation.clone(), found.to.limit);
+        assert_eq!(all.iter().map(of).collect::<Vec<_>>(), [("/a".to_owned(), "two".to_owned(), 5)]);
+    }
+    /// Whether there are any is looked at without a lock.
+    #[test]
+    fn the_last_override_may_be_deleted_while_others_ask() {
+        let store = MemoryStore::with_max_keys(10);
+        let scope = OverrideScope::project("/a", "one", "two").unwrap();
+        let quota = "1000000000/s".parse().unwrap();
+        let key = ratekeeper_core::Key::new(ratekeeper_core::Name::new("raced").unwrap(), "ann").unwrap();
+        let charge = Charge::new(key, &quota).overridable(scope);
+        std::thread::scope(|threads| {
+            let changes = threads.spawn(|| {
+                for _ in 0..50_000 {
+                    Overrides::set(&store, scope, Override::limit(7)).now().unwrap().unwrap();
+                    assert!(Overrides::delete(&store, scope).now().unwrap().unwrap());
+                }
+            });
+            while !changes.is_finished() {
+                store.decide(&ratekeeper_core::Check::one(&charge)).unwrap();
+            }
+            changes.join().unwrap();
+        });
     }
 }

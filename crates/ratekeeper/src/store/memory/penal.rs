@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::locked::{Locked, Part, full};
 use super::shard::{Counter, Room, RuleNumber};
 use super::slot::Pressure;
-use super::{INLINE, MemoryStore};
+use super::{INLINE, MemoryStore, windowed};
 use crate::store::StoreError;
 
 /// The counters of a penalty, in the order of [`Penalty::counters`].
@@ -32,12 +32,14 @@ impl MemoryStore {
         own.extend(counters.iter().flatten().map(|(counter, _)| counter));
         let charged = &own[..charges.len()];
         let mut shards = self.lock_all(&own);
-        shards.has_windows_for(charged, now)?;
+        let windowed = |index: usize| windowed(&charges[index], resolved.get(index));
+        shards.has_windows_for(charged, windowed, now)?;
         // Without room for what is new, what is there can still deny.
         let has_room = peek || shards.make_room(charged, &own, now);
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (index, (counter, charge)) in charged.iter().zip(charges).enumerate() {
-            parts.push(shards.part(*counter, charge, resolved.get(index).copied()));
+        let places = shards.places(charged);
+        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+            parts.push(shards.part(charged[index], place, charge, resolved.get(index).copied()));
         }
         let pairs = check.penalties().iter().zip(&counters);
         let mut cases: Vec<PenaltyCase<'_>> =

@@ -20,20 +20,27 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    /// How many of `units` may still be given back.
-    pub(super) fn left(&mut self, counter: u64, note: ReceiptNote, units: u32, now: u64) -> u32 {
+    /// How many units were given back, and how many of `units` may still be; `None` if there is no room to
+    /// remember it.
+    pub(super) fn left(
+        &mut self,
+        counter: u64,
+        note: ReceiptNote,
+        units: u32,
+        now: u64,
+    ) -> Option<(u32, u32)> {
         while self.forget.peek().is_some_and(|Reverse((until, _))| *until <= now) {
             if let Some(Reverse((_, over))) = self.forget.pop() {
                 self.given.remove(&over);
             }
         }
         if note.until <= now {
-            return 0;
+            return Some((0, 0));
         }
         match self.given.get(&(counter, note.nonce)) {
-            Some(given) => units.min(note.cost.saturating_sub(*given)),
-            None if self.given.len() >= RECEIPTS_MAX => 0,
-            None => units.min(note.cost),
+            Some(given) => Some((*given, units.min(note.cost.saturating_sub(*given)))),
+            None if self.given.len() >= RECEIPTS_MAX => None,
+            None => Some((0, units.min(note.cost))),
         }
     }
 
@@ -56,13 +63,13 @@ mod tests {
     fn a_receipt_gives_back_its_cost_once_and_is_forgotten_in_time() {
         let mut receipts = Receipts::default();
         let note = ReceiptNote { nonce: 7, cost: 5, until: 100 };
-        assert_eq!(receipts.left(1, note, 3, 0), 3);
+        assert_eq!(receipts.left(1, note, 3, 0), Some((0, 3)));
         receipts.note(1, note, 3);
-        assert_eq!(receipts.left(1, note, 9, 0), 2);
+        assert_eq!(receipts.left(1, note, 9, 0), Some((3, 2)));
         receipts.note(1, note, 2);
-        assert_eq!(receipts.left(1, note, 1, 99), 0);
-        assert_eq!(receipts.left(2, note, 9, 99), 5, "the same number of another counter");
-        assert_eq!(receipts.left(1, note, 1, 100), 0, "it is over");
+        assert_eq!(receipts.left(1, note, 1, 99), Some((5, 0)));
+        assert_eq!(receipts.left(2, note, 9, 99), Some((0, 5)), "the same number of another counter");
+        assert_eq!(receipts.left(1, note, 1, 100), Some((0, 0)), "it is over");
         assert!(receipts.given.is_empty(), "and forgotten");
     }
 
@@ -73,9 +80,9 @@ mod tests {
             receipts.note(1, ReceiptNote { nonce, cost: 2, until: 100 }, 1);
         }
         let new = ReceiptNote { nonce: u64::MAX, cost: 2, until: 200 };
-        assert_eq!(receipts.left(1, new, 1, 99), 0);
+        assert_eq!(receipts.left(1, new, 1, 99), None);
         let known = ReceiptNote { nonce: 1, cost: 2, until: 100 };
-        assert_eq!(receipts.left(1, known, 5, 99), 1);
-        assert_eq!(receipts.left(1, new, 1, 100), 1, "there is room again");
+        assert_eq!(receipts.left(1, known, 5, 99), Some((1, 1)));
+        assert_eq!(receipts.left(1, new, 1, 100), Some((0, 1)), "there is room again");
     }
 }

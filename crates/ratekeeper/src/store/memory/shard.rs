@@ -9,12 +9,15 @@
 mod eviction;
 mod rules;
 
+use std::sync::Arc;
+
 use ratekeeper_core::{Algorithm, State, WINDOWS_MAX};
 
 use self::eviction::Queues;
 pub(super) use self::eviction::Room;
 use self::rules::RuleCounts;
 pub(super) use self::rules::RuleNumber;
+use super::denials::Denials;
 use super::fingerprint::Fingerprint;
 use super::slot::{Pressure, Slot};
 
@@ -44,10 +47,14 @@ pub(super) struct Shard {
     rules: RuleCounts,
     queues: Queues,
     evicted: u64,
+    /// Copies of counters in the table, all of them exhausted.
+    denials: Arc<Denials>,
+    /// Counts denials for [`Denials::keep`].
+    turn: u8,
 }
 
 impl Shard {
-    pub(super) const fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize) -> Self {
         Self {
             slots: Vec::new(),
             used: 0,
@@ -58,7 +65,14 @@ impl Shard {
             rules: RuleCounts::new(),
             queues: Queues::new(),
             evicted: 0,
+            denials: Arc::default(),
+            turn: 0,
         }
+    }
+
+    /// The copies of its counters that denied last.
+    pub(super) fn denials(&self) -> &Arc<Denials> {
+        &self.denials
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -101,7 +115,7 @@ impl Shard {
         }
     }
 
-    /// The slots of a key in all its windows.
+    /// The slots of a key under all algorithms and in all windows.
     fn windows(&self, fingerprint: Fingerprint) -> impl Iterator<Item = usize> {
         let home = if self.slots.is_empty() { None } else { Some(self.home(fingerprint)) };
         let places = std::iter::successors(home, |index| Some(self.after(*index)));
@@ -109,26 +123,49 @@ impl Shard {
         used.filter(move |index| self.slots[*index].fingerprint.high == fingerprint.high)
     }
 
-    /// Whether there is a place for a window of a key that is not in the table, or is dead.
+    /// Whether there is a place for a window of a key under an algorithm that is not in the table, or is
+    /// dead. Logs are counted by themselves, and so are leases: servers keep them apart.
     #[cold]
-    pub(super) fn has_window_for(&self, fingerprint: Fingerprint, now: u64) -> bool {
-        let live = |index: &usize| self.slots[*index].expires_at() > now;
+    pub(super) fn has_window_for(&self, fingerprint: Fingerprint, algorithm: Algorithm, now: u64) -> bool {
+        let live = |index: &usize| {
+            let slot = &self.slots[*index];
+            let is_beside =
+                if algorithm.keeps_all() { slot.is_under(algorithm) } else { slot.place().is_none() };
+            is_beside && slot.expires_at() > now
+        };
         self.windows(fingerprint).filter(live).count() < WINDOWS_MAX
     }
 
     /// Whether a counter is in the table and says something.
+    #[inline]
     pub(super) fn is_live(&self, index: usize, now: u64) -> bool {
-        self.slots[index].expires_at() > now
+        self.slots[index].is_live(now)
     }
 
-    /// Removes a key in all its windows; says whether there was one.
-    pub(super) fn remove_all(&mut self, fingerprint: Fingerprint) -> bool {
+    /// Removes a key under an algorithm, in all its windows; says whether something counted in one.
+    pub(super) fn remove_all(&mut self, fingerprint: Fingerprint, algorithm: Algorithm, now: u64) -> bool {
         let mut any = false;
-        while let Some(index) = { self.windows(fingerprint).next() } {
+        while let Some(index) =
+            { self.windows(fingerprint).find(|index| self.slots[*index].is_under(algorithm)) }
+        {
+            any |= self.slots[index].expires_at() > now;
             self.remove(index);
-            any = true;
         }
         any
+    }
+
+    /// Where a counter is that says something, and its state, if that is one that does not grow.
+    #[inline]
+    pub(super) fn in_use(
+        &self,
+        fingerprint: Fingerprint,
+        algorithm: Algorithm,
+        now: u64,
+    ) -> Option<(usize, State)> {
+        let index = self.find(fingerprint)?;
+        let slot = &self.slots[index];
+        let state = slot.state(algorithm)?;
+        slot.is_live(now).then_some((index, state))
     }
 
     /// The state of a counter. One that grows is taken out, to be put back.
@@ -147,6 +184,9 @@ impl Shard {
     pub(super) fn put(&mut self, index: usize, state: State, pressure: Pressure) {
         let slot = &mut self.slots[index];
         let place = slot.place();
+        if slot.pressure() == Pressure::EXHAUSTED {
+            self.denials.forget(slot.fingerprint);
+        }
         slot.write(&state, pressure, place.unwrap_or_default());
         if let Some(place) = place {
             self.grown[place as usize] = Some(state);
@@ -155,8 +195,18 @@ impl Shard {
 
     /// Puts a state back that was taken out and not changed.
     pub(super) fn put_back(&mut self, index: usize, state: State) {
-        let pressure = self.slots[index].pressure();
-        self.put(index, state, pressure);
+        // Others were only copied.
+        if let Some(place) = self.slots[index].place() {
+            self.grown[place as usize] = Some(state);
+        }
+    }
+
+    /// Has the next denials of a counter that just denied, and is exhausted, need no lock.
+    pub(super) fn keep_denial(&mut self, index: usize) {
+        let slot = &self.slots[index];
+        if slot.place().is_none() {
+            self.denials.keep(slot, &mut self.turn);
+        }
     }
 
     /// Adds a counter of a rule that is not in the table.
@@ -207,6 +257,9 @@ impl Shard {
     }
 
     fn forget(&mut self, slot: Slot) {
+        if slot.pressure() == Pressure::EXHAUSTED {
+            self.denials.forget(slot.fingerprint);
+        }
         self.rules.remove(slot.rule());
         if let Some(place) = slot.place() {
             self.grown[place as usize] = None;

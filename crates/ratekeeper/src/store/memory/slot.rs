@@ -66,6 +66,23 @@ impl Slot {
     pub(super) const VACANT: Slot =
         Slot { fingerprint: Fingerprint { high: 0, low: 0 }, instant: 0, first: 0, second: 0, rest: 0 };
 
+    /// Words that a slot is copied as.
+    pub(super) const WORDS: usize = 5;
+
+    /// The slot in words, for whoever keeps it in atomics.
+    pub(super) fn words(&self) -> [u64; Self::WORDS] {
+        let Slot { fingerprint: Fingerprint { high, low }, instant, first, second, rest } = *self;
+        [high, low, instant, u64::from(first) | u64::from(second) << 32, rest]
+    }
+
+    /// The slot that was [`Slot::words`].
+    #[inline]
+    pub(super) fn from_words([high, low, instant, parts, rest]: [u64; Self::WORDS]) -> Self {
+        // The lower half, and the upper.
+        let (first, second) = (parts as u32, (parts >> 32) as u32);
+        Slot { fingerprint: Fingerprint { high, low }, instant, first, second, rest }
+    }
+
     /// A slot for a counter of a rule, to be written.
     pub(super) fn vacant_for(fingerprint: Fingerprint, rule: RuleNumber) -> Self {
         Slot { fingerprint, rest: u64::from(rule.bits()) << RULE_SHIFT, ..Self::VACANT }
@@ -132,8 +149,13 @@ impl Slot {
 
     /// Where its state is kept, if it is one that grows.
     pub(super) fn place(&self) -> Option<u32> {
-        let grows = |algorithm| self.rest >> ALGORITHM_SHIFT == algorithm as u64;
-        (grows(Algorithm::SlidingLog) || grows(Algorithm::Concurrency)).then_some(self.first)
+        let grows = self.is_under(Algorithm::SlidingLog) || self.is_under(Algorithm::Concurrency);
+        grows.then_some(self.first)
+    }
+
+    /// Whether its state is one of the algorithm.
+    pub(super) fn is_under(&self, algorithm: Algorithm) -> bool {
+        self.rest >> ALGORITHM_SHIFT == algorithm as u64
     }
 
     fn length(&self) -> u64 {
@@ -163,6 +185,13 @@ impl Slot {
     pub(super) fn rank(&self) -> Rank {
         let pressure = u64::from(self.pressure().0) << (u64::BITS - PRESSURE_BITS);
         Rank(pressure | self.expires_at().min(INSTANT_MASK))
+    }
+
+    /// Whether it says anything at an instant.
+    #[inline]
+    pub(super) fn is_live(&self, now: u64) -> bool {
+        // Only a sliding window may end before its instant: one in which nothing was counted.
+        self.instant > now && !self.is_under(Algorithm::SlidingWindow) || self.expires_at() > now
     }
 
     /// From this instant on, in microseconds, the slot says nothing.
@@ -205,6 +234,8 @@ mod tests {
             slot.write(&state, Pressure::EXHAUSTED, 0);
             assert!(slot.rule() == rule && slot.is_of(rule));
             assert_eq!(slot.state(state.algorithm()).as_ref(), Some(&state));
+            assert_eq!(Slot::from_words(slot.words()).state(state.algorithm()).as_ref(), Some(&state));
+            assert!(slot.is_live(slot.expires_at() - 1) && !slot.is_live(slot.expires_at()));
             assert_eq!(slot.expires_at(), state.expires_at());
             assert_eq!(slot.pressure(), Pressure::EXHAUSTED);
             assert!(!slot.is_vacant());

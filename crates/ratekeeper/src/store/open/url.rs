@@ -1,9 +1,15 @@
 //! The URL of a store.
 
 use std::fmt;
+#[cfg(feature = "redis")]
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use ratekeeper_core::{Field, InvalidInput};
+
+use super::sentinel::Watched;
+#[cfg(feature = "redis")]
+use super::sentinel::bare;
 
 /// The longest URL of a store, in bytes.
 pub const URL_BYTES_MAX: usize = 4_096;
@@ -11,17 +17,22 @@ pub const URL_BYTES_MAX: usize = 4_096;
 const SCHEME_BYTES_MAX: usize = 32;
 const MEMORY: &str = "memory";
 const EXAMPLE: &str = "redis://user:password@host:6379/0";
+const SENTINEL_EXAMPLE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/0";
 
 /// Every scheme there is, and what it means.
-const SCHEMES: [(&str, Place); 8] = [
+const SCHEMES: [(&str, Place); 12] = [
     (MEMORY, Place::Memory),
     ("redis", Place::Plain),
     ("rediss", Place::Tls),
     ("redis+unix", Place::Socket),
     ("unix", Place::Socket),
+    ("redis+sentinel", Place::Sentinel { is_tls: false }),
+    ("rediss+sentinel", Place::Sentinel { is_tls: true }),
     ("valkey", Place::Plain),
     ("valkeys", Place::Tls),
     ("valkey+unix", Place::Socket),
+    ("valkey+sentinel", Place::Sentinel { is_tls: false }),
+    ("valkeys+sentinel", Place::Sentinel { is_tls: true }),
 ];
 
 /// Where counters live, and how to get there.
@@ -35,6 +46,8 @@ enum Place {
     Tls,
     /// On a server of this machine.
     Socket,
+    /// On the server that sentinels name.
+    Sentinel { is_tls: bool },
 }
 
 /// Where counters live: `memory`, or the URL of a server.
@@ -56,6 +69,61 @@ pub struct StoreUrl {
     place: Place,
 }
 
+/// A server as its URL describes it, for another client of the same server.
+#[cfg(feature = "redis")]
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerParts {
+    /// The socket of a server on this machine; then host and port mean nothing.
+    pub socket: Option<PathBuf>,
+    /// The sentinels that know where it is; then host and port mean nothing.
+    pub sentinels: Option<SentinelParts>,
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Whether everything is encrypted on its way.
+    pub is_tls: bool,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub database: i64,
+}
+
+/// Sentinels, what they are asked for, and who to be to them.
+#[cfg(feature = "redis")]
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SentinelParts {
+    /// Where they are.
+    pub hosts: Vec<(String, u16)>,
+    /// The name under which they know the server.
+    pub service: String,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: Option<String>,
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Debug for SentinelParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without user and password.
+        f.debug_tuple("SentinelParts").field(&self.hosts).field(&self.service).finish()
+    }
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Debug for ServerParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without user and password.
+        let place = (&self.socket, &self.sentinels, &self.host, self.port, self.database);
+        f.debug_tuple("ServerParts").field(&place).finish()
+    }
+}
+
 /// Every scheme that the URL of a store may have.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     SCHEMES.iter().map(|(scheme, _)| *scheme)
@@ -72,7 +140,7 @@ impl StoreUrl {
         let servers: Vec<String> =
             schemes().filter(|scheme| *scheme != MEMORY).map(|scheme| format!("{scheme}://")).collect();
         let (last, others) = servers.split_last().map_or((EXAMPLE, &[][..]), |(last, others)| (last, others));
-        format!("{} or {last}, such as {EXAMPLE}", others.join(", "))
+        format!("{} or {last}, such as {EXAMPLE} or {SENTINEL_EXAMPLE}", others.join(", "))
     }
 
     /// The memory of this process.
@@ -88,7 +156,7 @@ impl StoreUrl {
     pub fn server(text: &str) -> Result<Self, InvalidInput> {
         let url = Self::read(text).and_then(|url| match url.place {
             Place::Memory => Err(MEMORY.to_owned()),
-            Place::Plain | Place::Tls | Place::Socket => Ok(url),
+            Place::Plain | Place::Tls | Place::Socket | Place::Sentinel { .. } => Ok(url),
         });
         url.map_err(|got| InvalidInput::new(Field::Store, got, Self::expected_server()))
     }
@@ -112,17 +180,74 @@ impl StoreUrl {
         }
     }
 
-    /// Whether the client of the server understands it.
-    #[cfg(feature = "redis")]
+    /// Whether sentinels can be asked for it, and the client of the server understands it.
     fn checked(self) -> Result<Self, String> {
-        use ::redis::IntoConnectionInfo as _;
-        self.text.as_str().into_connection_info().map_err(|error| error.to_string())?;
+        self.watched().transpose()?;
+        #[cfg(feature = "redis")]
+        self.connection_info().map_err(|error| error.to_string())?;
         Ok(self)
     }
 
-    #[cfg(not(feature = "redis"))]
-    fn checked(self) -> Result<Self, String> {
-        Ok(self)
+    /// What stands behind the scheme of a URL with sentinels.
+    fn watched(&self) -> Option<Result<Watched<'_>, String>> {
+        let Place::Sentinel { .. } = self.place else { return None };
+        let (scheme, rest) = self.text.split_once("://")?;
+        Some(Watched::read(scheme, rest))
+    }
+
+    /// The server for its client; where sentinels know it, with the place of the first of them.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn connection_info(&self) -> Result<::redis::ConnectionInfo, ::redis::RedisError> {
+        use ::redis::IntoConnectionInfo as _;
+        match self.watched() {
+            Some(Ok(watched)) => watched.server(self.is_tls()).into_connection_info(),
+            _ => self.text.as_str().into_connection_info(),
+        }
+    }
+
+    /// The parts of a server's URL; `None` for the memory of this process.
+    ///
+    /// ```
+    /// use ratekeeper::StoreUrl;
+    ///
+    /// let url: StoreUrl = "redis+unix:///run/redis.sock?user=ann&pass=secret&db=2".parse()?;
+    /// let parts = url.server_parts().expect("a server");
+    /// assert_eq!((parts.password.as_deref(), parts.database), (Some("secret"), 2));
+    /// # Ok::<(), ratekeeper::InvalidInput>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn server_parts(&self) -> Option<ServerParts> {
+        use ::redis::ConnectionAddr;
+        if self.is_memory() {
+            return None;
+        }
+        // It was checked when it was read.
+        let info = self.connection_info().ok()?;
+        let sentinels = self.watched().and_then(Result::ok).map(|watched| {
+            let (user, password) = watched.sentinel_login();
+            let hosts = watched.hosts.iter().map(|(host, port)| (bare(host).to_owned(), *port)).collect();
+            SentinelParts { hosts, service: watched.service.to_owned(), user, password }
+        });
+        let login = info.redis_settings();
+        let (socket, host, port) = match info.addr() {
+            _ if sentinels.is_some() => (None, String::new(), 0),
+            ConnectionAddr::Unix(path) => (Some(path.clone()), String::new(), 0),
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                (None, host.clone(), *port)
+            }
+            _ => return None,
+        };
+        Some(ServerParts {
+            socket,
+            sentinels,
+            host,
+            port,
+            is_tls: self.is_tls(),
+            user: login.username().map(ToOwned::to_owned),
+            password: login.password().map(ToOwned::to_owned),
+            database: login.db(),
+        })
     }
 
     /// The URL as it was written: with its password.
@@ -140,7 +265,13 @@ impl StoreUrl {
     /// Whether everything is encrypted on its way.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        self.place == Place::Tls
+        matches!(self.place, Place::Tls | Place::Sentinel { is_tls: true })
+    }
+
+    /// Whether sentinels are asked where the server is.
+    #[must_use]
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.place, Place::Sentinel { .. })
     }
 }
 
@@ -165,8 +296,9 @@ impl fmt::Display for StoreUrl {
     /// Without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.text.split_once("://") else { return f.write_str(&self.text) };
-        // A socket has its password in the query; a server before the last `@`.
-        let rest = if self.place == Place::Socket { before_query(rest) } else { rest };
+        // A socket and sentinels have passwords in the query; a server before the last `@`.
+        let has_query = matches!(self.place, Place::Socket | Place::Sentinel { .. });
+        let rest = if has_query { before_query(rest) } else { rest };
         let rest = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
         write!(f, "{scheme}://{}", before_query(rest))
     }
@@ -196,6 +328,7 @@ mod tests {
             ("rediss://:s3%40cret@[::1]:6379/0", "rediss://[::1]:6379/0"),
             ("unix:///run/redis.sock?user=ann&pass=s3@cret&db=1", "unix:///run/redis.sock"),
             ("valkey+unix:///run/redis.sock", "valkey+unix:///run/redis.sock"),
+            ("redis+sentinel://ann:s3cret@a:1,b/s/2?sentinel_password=s3@cret", "redis+sentinel://a:1,b/s/2"),
         ];
         for (text, shown) in cases {
             let url: StoreUrl = text.parse().unwrap();
@@ -216,8 +349,8 @@ mod tests {
 
     #[test]
     fn an_error_lists_every_scheme() {
-        let error = "redis+sentinel://host".parse::<StoreUrl>().unwrap_err();
-        assert_eq!(error.got, "the scheme \"redis+sentinel\"");
+        let error = "redis+cluster://host".parse::<StoreUrl>().unwrap_err();
+        assert_eq!(error.got, "the scheme \"redis+cluster\"");
         assert!(schemes().all(|scheme| error.expected.contains(scheme)), "{}", error.expected);
         let error = StoreUrl::server("memory").unwrap_err();
         assert_eq!(error.got, "memory");

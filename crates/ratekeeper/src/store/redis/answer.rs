@@ -5,20 +5,19 @@
 //! [`judge`](judge()) as everywhere: the server has one processor for all, we have
 //! our own. If the two ever disagreed, the call would fail rather than lie.
 
-use ratekeeper_core::algorithm::{
-    Bucket, Concurrency, FixedWindow, Holder, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
-};
+use ratekeeper_core::algorithm::{Concurrency, FixedWindow, Holder, SlidingLog};
 use ratekeeper_core::{
-    Algorithm, Case, Charge, Check, Decision, Level, Quota, Settled, State, Timestamp, judge, judge_one,
-    too_many_windows,
+    Algorithm, Case, Charge, Check, Decision, Field, InvalidInput, Level, Quota, Settled, State, Timestamp,
+    judge, judge_one, too_many_windows,
 };
 use smallvec::SmallVec;
 use std::time::Duration;
 
 use super::encode::{Asked, tag_of};
+use super::packed::Records;
 use super::penal;
 use super::record::Record;
-use super::script::{B_BYTES, FIXED_BYTES, TTL_BYTES};
+use super::script::COUNTERS_MAX;
 use crate::store::{StoreError, StoreErrorKind};
 
 const ALLOWED: u8 = 1;
@@ -28,6 +27,7 @@ const OTHER_CHECK: u8 = 4;
 const UNREADABLE: u8 = 5;
 const TOO_MANY_WINDOWS: u8 = 6;
 const NOT_WRITTEN: u8 = 7;
+const TOO_MANY_COUNTERS: u8 = 8;
 const ADJUSTED: u8 = 10;
 /// Bytes of how many units of a charge were given back.
 const UNITS_BYTES: usize = 4;
@@ -39,6 +39,14 @@ pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
     /// The bytes of the answer.
     pub(super) bytes: &'a [u8],
+}
+
+/// The number of the key that an answer says is unreadable.
+pub(super) fn unreadable_key(answer: &[u8]) -> Option<usize> {
+    match *answer {
+        [UNREADABLE, low, high] => Some(u16::from_le_bytes([low, high]).into()),
+        _ => None,
+    }
 }
 
 /// Reads numbers off the front of a reply.
@@ -76,12 +84,12 @@ impl<'a> Reader<'a> {
 
     /// A whole number in a double.
     pub(super) fn whole(&mut self) -> Result<u64, StoreError> {
-        let number = f64::from_le_bytes(self.array()?);
-        if !(0.0..=9_007_199_254_740_992.0).contains(&number) {
-            return Err(garbled());
-        }
-        // In range, and the script knows only whole numbers.
-        Ok(number as u64)
+        whole(self.double()?)
+    }
+
+    /// Any number, also one that is none.
+    pub(super) fn double(&mut self) -> Result<f64, StoreError> {
+        Ok(f64::from_le_bytes(self.array()?))
     }
 
     fn optional(&mut self) -> Result<Option<u64>, StoreError> {
@@ -130,7 +138,7 @@ fn skip(reader: &mut Reader<'_>, asked: Asked) -> Result<(), StoreError> {
             reader.take(length.into()).map(|_| ())
         }
         ADJUSTED => reader.take(UNITS_BYTES * asked.charges).map(|_| ()),
-        OTHER_CHECK | TOO_MANY_WINDOWS | 11..=15 => Ok(()),
+        OTHER_CHECK | TOO_MANY_WINDOWS | TOO_MANY_COUNTERS | 11..=15 => Ok(()),
         _ => Err(garbled()),
     }
 }
@@ -231,7 +239,7 @@ impl<'a> Answer<'a> {
         Ok(units.iter().map(|units| u64::from(u32::from_le_bytes(*units))).sum())
     }
 
-    /// Whether there was a counter to forget.
+    /// Whether something counted in what was forgotten.
     pub(super) fn was_there(self) -> Result<bool, StoreError> {
         match self.bytes.first() {
             Some(14) => Ok(true),
@@ -246,6 +254,7 @@ impl<'a> Answer<'a> {
         match reader.u8() {
             Ok(UNREADABLE) => StoreError::unreadable(),
             Ok(TOO_MANY_WINDOWS) => too_many_windows().into(),
+            Ok(TOO_MANY_COUNTERS) => too_many_counters().into(),
             Ok(NOT_WRITTEN) => match reader.u8().and_then(|length| reader.take(length.into())) {
                 Ok(reason) => StoreError::from_server(&String::from_utf8_lossy(reason)),
                 Err(error) => error,
@@ -258,6 +267,13 @@ impl<'a> Answer<'a> {
 /// The tag of a charge's record.
 pub(super) fn tag_of_charge(charge: &Charge<'_>) -> u32 {
     tag_of(charge.key(), charge.quota().algorithm())
+}
+
+/// What is wrong with one counter more of a rule and key.
+fn too_many_counters() -> InvalidInput {
+    let got = format!("more than {COUNTERS_MAX} counters of a rule for one key");
+    let expected = format!("at most {COUNTERS_MAX} in which something counts at a time");
+    InvalidInput::new(Field::Check, got, expected)
 }
 
 /// The script and this library have decided differently.
@@ -370,38 +386,30 @@ fn found<'a>(
     Ok((terms, state))
 }
 
+/// A number that the script can have written.
+pub(super) fn whole(number: f64) -> Result<u64, StoreError> {
+    let whole = number as u64;
+    // The script knows only whole numbers: to it, one with a fraction is another one.
+    if !(0.0..=9_007_199_254_740_992.0).contains(&number) || whole as f64 - number != 0.0 {
+        return Err(garbled());
+    }
+    Ok(whole)
+}
+
 /// The state of a charge in a packed value.
 pub(super) fn packed(value: &[u8], tag: u32, window: u64, algorithm: Algorithm) -> Result<State, StoreError> {
-    let mut reader = Reader(value);
-    let [_, count, _, _] = reader.array()?;
-    let mut fixed = Reader(reader.take(FIXED_BYTES * usize::from(count))?);
-    let mut numbers = Reader(reader.take(B_BYTES * usize::from(count))?);
-    reader.take(TTL_BYTES)?;
-    let mut moving = reader;
-    for _ in 0..count {
-        let (known, of, limit, _) = (fixed.u32()?, fixed.whole()?, fixed.u32()?, fixed.u32()?);
-        let (a, b, c) = (moving.whole()?, numbers.whole()?, moving.u32()?);
-        if known != tag || of != window {
-            continue;
+    let mut records = Records::of(value)?;
+    while let Some(record) = records.next()? {
+        if record.is(tag, window) {
+            return record.state(algorithm);
         }
-        let bucket = Bucket { full_at: a, remainder: c, denominator: limit, ahead: b };
-        return Ok(match algorithm {
-            Algorithm::FixedWindow => State::FixedWindow(FixedWindow { end: a, length: b, count: c }),
-            Algorithm::SlidingWindow => {
-                let current = u32::try_from(b).map_err(|_| garbled())?;
-                State::SlidingWindow(SlidingWindow { start: a, window, previous: c, current })
-            }
-            Algorithm::TokenBucket => State::TokenBucket(TokenBucket(bucket)),
-            Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket(bucket)),
-            Algorithm::SlidingLog | Algorithm::Concurrency => return Err(garbled()),
-        });
     }
     Ok(State::vacant(algorithm))
 }
 
 /// A log or leases, boiled down by the script to what decides.
 fn listed(reader: &mut Reader<'_>, algorithm: Algorithm) -> Result<State, StoreError> {
-    let (window, known_until) = (reader.whole()?, reader.whole()?);
+    let (window, last) = (reader.whole()?, reader.whole()?);
     let next = reader.u32()?;
     let mut entries: SmallVec<[(u64, u32); 2]> = SmallVec::new();
     for _ in 0..reader.u8()? {
@@ -409,12 +417,13 @@ fn listed(reader: &mut Reader<'_>, algorithm: Algorithm) -> Result<State, StoreE
     }
     match algorithm {
         Algorithm::SlidingLog => {
-            Ok(State::SlidingLog(Box::new(SlidingLog { entries: entries.into_iter().collect(), window })))
+            let entries = entries.into_iter().collect();
+            Ok(State::SlidingLog(Box::new(SlidingLog { entries, window, own_window: 0 })))
         }
         Algorithm::Concurrency => {
-            let holder = |(until, units)| Holder { until, number: 0, units };
+            let holder = |(since, units)| Holder { since, number: 0, units };
             let holders = entries.into_iter().map(holder).collect();
-            Ok(State::Concurrency(Box::new(Concurrency { holders, next, known_until, lease: window })))
+            Ok(State::Concurrency(Box::new(Concurrency { holders, next, last, window, own_window: 0 })))
         }
         _ => Err(garbled()),
     }

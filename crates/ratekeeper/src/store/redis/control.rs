@@ -4,15 +4,16 @@
 //! second costs a server nothing. While the server is away, the last switches
 //! stand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::redis::Cmd;
+use tokio::time::Instant;
 
 use super::{Inner, RedisStore};
 use crate::control::{Control, SWITCHES_MAX, Switch, Switches, validated};
-use crate::store::{StoreError, StoreFuture};
+use crate::store::{BreakerState, StoreError, StoreFuture};
 
 /// How often the switches are read; "everywhere within a second" holds with a
 /// poll lost.
@@ -25,16 +26,23 @@ pub(super) async fn follow(store: Weak<Inner>) {
     loop {
         {
             let Some(store) = store.upgrade() else { return };
-            // An outage is the breaker's to tell of.
-            if let Ok(found) =
-                store.send::<HashMap<String, String>>(Cmd::hgetall(store.layout.control())).await
-            {
-                let (switches, wrong) = read(found);
-                if let Some(wrong) = wrong.as_ref().filter(|_| !complained) {
-                    tracing::warn!(reason = wrong, "a switch in the store is not obeyed");
+            store.failures.settle();
+            match store.read_switches().await {
+                Ok((switches, wrong)) => {
+                    if let Some(wrong) = wrong.as_ref().filter(|_| !complained) {
+                        tracing::warn!(reason = wrong, "a switch in the store is not obeyed");
+                    }
+                    complained = wrong.is_some();
+                    store.control.replace(switches);
                 }
-                complained = wrong.is_some();
-                store.control.replace(switches);
+                // An outage is the breaker's to log.
+                Err(error) if error.is_transient() || store.is_away() => {}
+                Err(error) => {
+                    if !complained {
+                        tracing::warn!(%error, "the switches in the store cannot be read; those before stand");
+                    }
+                    complained = true;
+                }
             }
         }
         tokio::time::sleep(POLL).await;
@@ -42,7 +50,7 @@ pub(super) async fn follow(store: Weak<Inner>) {
 }
 
 /// The switches that can be read, and what is wrong with another, if it is.
-fn read(found: HashMap<String, String>) -> (Switches, Option<String>) {
+fn read(found: BTreeMap<String, String>) -> (Switches, Option<String>) {
     let mut wrong = None;
     let switches = found.into_iter().take(SWITCHES_MAX).filter_map(|(rule, text)| {
         let read = text.parse::<Switch>().and_then(|switch| validated(&rule, switch));
@@ -58,15 +66,48 @@ fn read(found: HashMap<String, String>) -> (Switches, Option<String>) {
 }
 
 impl Inner {
+    fn is_away(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.link().breaker_state() != BreakerState::Closed)
+    }
+
+    async fn read_switches(&self) -> Result<(Switches, Option<String>), StoreError> {
+        Ok(read(self.switches_at(self.end_of_call(), &self.layout.control()).await?))
+    }
+
+    /// By name, in an order that all instances have. Names that are no text are nobody's rule.
+    async fn switches_at(&self, end: Instant, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
+        let found: HashMap<Vec<u8>, Vec<u8>> = self.send_until(end, Cmd::hgetall(key)).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(found.into_iter().map(|(name, value)| (text(name), text(value))).collect())
+    }
+
     async fn set_switch(&self, rule: &str, switch: Switch) -> Result<(), StoreError> {
         let switch = validated(rule, switch)?;
         let key = self.layout.control();
-        let count: usize = self.send(Cmd::hlen(&key)).await?;
+        let end = self.end_of_call();
+        let count: usize = self.send_until(end, Cmd::hlen(&key)).await?;
         if count >= SWITCHES_MAX {
+            self.make_room(end, &key, rule).await?;
+        }
+        let _: usize = self.send_until(end, Cmd::hset(&key, rule, switch.to_string())).await?;
+        self.control.update(|switches| switches.insert(rule.to_owned(), switch));
+        Ok(())
+    }
+
+    /// Drops switches that are over, unless the one of `rule` exists: that can be changed all the same.
+    async fn make_room(&self, end: Instant, key: &str, rule: &str) -> Result<(), StoreError> {
+        let found = self.switches_at(end, key).await?;
+        if found.contains_key(rule) {
+            return Ok(());
+        }
+        let now = self.lane().now();
+        let is_over = |text: &String| text.parse::<Switch>().is_ok_and(|switch| !switch.is_live(now));
+        let over: Vec<&String> =
+            found.iter().filter(|(_, text)| is_over(text)).map(|(name, _)| name).collect();
+        if over.is_empty() {
             return Err(StoreError::capacity(format!("there are {SWITCHES_MAX} switches already")));
         }
-        let _: usize = self.send(Cmd::hset(&key, rule, switch.to_string())).await?;
-        self.control.update(|switches| switches.insert(rule.to_owned(), switch));
+        let _: usize = self.send_until(end, Cmd::hdel(key, over)).await?;
         Ok(())
     }
 
@@ -80,6 +121,10 @@ impl Inner {
 impl Control for RedisStore {
     fn switches(&self) -> Option<Arc<Switches>> {
         self.inner.control.get()
+    }
+
+    fn read_switches(&self) -> StoreFuture<'_, Switches> {
+        StoreFuture::pending(async { Ok(self.inner.read_switches().await?.0) })
     }
 
     fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {

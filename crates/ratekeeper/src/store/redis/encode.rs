@@ -12,7 +12,7 @@ use ratekeeper_core::{
 };
 use smallvec::SmallVec;
 
-use super::layout::{CLASSES, Class, Layout};
+use super::layout::{CLASSES, Class, Layout, quota_part};
 use super::penal;
 use super::script::{
     B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, PLAN_BYTES, TERMS_BYTES,
@@ -76,6 +76,8 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a [u8],
     pub(super) tag: u32,
     pub(super) quota: Quota,
+    /// The window of the rule or plan, which a log and leases have, whatever an override's is.
+    pub(super) own_window: u64,
     pub(super) any_window: bool,
 }
 
@@ -88,6 +90,10 @@ const CLOSED_BUCKET: u8 = 32;
 const ANY_WINDOW: u8 = 64;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
+/// What a charge on a log or on leases counts as of the server's time, ...
+const LIST_MICROS_MAX: usize = 200;
+/// ... and any other one.
+const CHARGE_MICROS_MAX: usize = 15;
 /// The kind of items that have penalties.
 const PENAL: u8 = 5;
 /// Bytes of a group of one charge; those of several share a head.
@@ -112,7 +118,7 @@ impl Item {
     fn with_charges(layout: &Layout, check: &Check<'_>, kind: u8) -> Self {
         let mut item = Self::sized(check.charges().len());
         item.body.extend_from_slice(&[kind, 0, 0]);
-        item.plan.extend_from_slice(&[check.charges().len() as u8, 0, PLAN_BYTES as u8, 0]);
+        item.plan.extend_from_slice(&[check.charges().len() as u8, 0, PLAN_BYTES as u8, 0, 0, 0]);
         if check.penalties().is_empty() {
             item.charges(layout, check.charges());
         } else {
@@ -171,7 +177,7 @@ impl Item {
             item.noted(note);
             let flags = flags_of(&target.quota, target.any_window);
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
-            terms(&mut item.body, head, target.tag, units, &target.quota);
+            terms(&mut item.body, head, target.tag, units, &target.quota, target.own_window);
         }
         item
     }
@@ -236,6 +242,19 @@ impl Item {
             }
             index += run;
         }
+        self.names(charges);
+    }
+
+    /// The names of quotas, which values end with.
+    fn names(&mut self, charges: &[Charge<'_>]) {
+        let bytes = names_bytes(charges);
+        if bytes > 0 {
+            self.plan[4..6].copy_from_slice(&bytes.to_le_bytes());
+            for name in charges.iter().map(name_of) {
+                self.plan.push(name.len() as u8);
+                self.plan.extend_from_slice(name.as_bytes());
+            }
+        }
     }
 
     /// What the script needs for its short way, which most checks go: a group
@@ -293,7 +312,8 @@ impl Item {
         let overridable = charges.iter().filter(|charge| charge.is_overridable()).count();
         let kind = if is_fixed { 2 } else { 1 };
         self.plan.extend_from_slice(&[charges.len() as u8, kind, overridable as u8]);
-        self.plan.extend_from_slice(&[FORMAT, charges.len() as u8, 0, 0]);
+        let [low, high] = names_bytes(charges).to_le_bytes();
+        self.plan.extend_from_slice(&[FORMAT, charges.len() as u8, low, high]);
         for charge in charges {
             let quota = charge.quota();
             let tag = tag_of(charge.key(), quota.algorithm());
@@ -345,7 +365,7 @@ impl Item {
         let class = self.keys[usize::from(key)].class;
         let head = [algorithm_number(class, quota), flags, place, size];
         let tag = tag_of(charge.key(), quota.algorithm());
-        terms(&mut self.plan, head, tag, charge.units(), quota);
+        terms(&mut self.plan, head, tag, charge.units(), quota, quota.window_micros());
         if place == 0 {
             self.refer(key);
         }
@@ -395,10 +415,29 @@ impl Item {
         &self.names[key.start as usize..key.end as usize]
     }
 
+    /// How long it should keep the server busy at most, in microseconds.
+    pub(super) fn work_micros(&self) -> usize {
+        let lists = self.keys.iter().filter(|key| key.class == Class::List).count();
+        lists * LIST_MICROS_MAX + self.asked.charges * CHARGE_MICROS_MAX
+    }
+
     /// How many keys it has.
     pub(super) fn key_count(&self) -> usize {
         self.keys.len()
     }
+}
+
+/// What a quota is called within its rule. The rule, or the name that a caller made up, is in the name of the key.
+fn name_of(charge: &Charge<'_>) -> &'static str {
+    let scope = charge.key().scope();
+    quota_part(scope, scope.rule())
+}
+
+/// Bytes of the names of quotas, each with its length before it; none if no quota has a name. A check has at most
+/// 64 names of at most 128 bytes.
+fn names_bytes(charges: &[Charge<'_>]) -> u16 {
+    let bytes: usize = charges.iter().map(|charge| name_of(charge).len()).sum();
+    if bytes == 0 { 0 } else { (bytes + charges.len()) as u16 }
 }
 
 fn is_bucket(quota: &Quota) -> bool {
@@ -429,14 +468,18 @@ fn flags_of(quota: &Quota, any_window: bool) -> u8 {
 }
 
 /// A charge in the words of the script.
-fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota) {
+fn terms(into: &mut Vec<u8>, head: [u8; 4], tag: u32, cost: u32, quota: &Quota, own_window: u64) {
     let algorithm = quota.algorithm();
     into.extend_from_slice(&head);
     for word in [tag, cost, quota.limit()] {
         into.extend_from_slice(&word.to_le_bytes());
     }
     into.extend_from_slice(&(quota.window_micros() as f64).to_le_bytes());
-    let spans = if is_bucket(quota) { [quota.debt_of(cost), quota.debt_allowed()] } else { [(0, 0); 2] };
+    let spans = if is_bucket(quota) {
+        [quota.debt_of(cost), quota.debt_allowed()]
+    } else {
+        [(0, 0), (if algorithm.keeps_all() { own_window } else { 0 }, 0)]
+    };
     for (micros, rest) in spans {
         into.extend_from_slice(&(micros as f64).to_le_bytes());
         into.extend_from_slice(&rest.to_le_bytes());

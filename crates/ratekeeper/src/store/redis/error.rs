@@ -4,6 +4,9 @@ use redis::{ErrorKind, RedisError};
 
 use crate::store::{StoreError, StoreErrorKind};
 
+/// Parts of a key that logs and errors show: what it is, and the rule.
+const KEY_PARTS_SHOWN: usize = 3;
+
 impl StoreError {
     /// What became of a command.
     pub(super) fn from_redis(error: &RedisError) -> Self {
@@ -21,6 +24,18 @@ impl StoreError {
     pub(super) fn unreadable() -> Self {
         let message =
             "a key of this check holds something that is not Ratekeeper's, or is of another version";
+        Self::new(StoreErrorKind::Unreadable, message)
+    }
+
+    /// The same, with the part of the key that names the rule. The subject may be a secret.
+    pub(super) fn unreadable_at(key: &[u8]) -> Self {
+        let parts: Vec<&[u8]> = key.splitn(KEY_PARTS_SHOWN + 1, |byte| *byte == b':').collect();
+        let shown = parts[..parts.len().min(KEY_PARTS_SHOWN)].join(&b':');
+        let message = format!(
+            "the key {}:... of {} bytes holds something that is not Ratekeeper's, or is of another version",
+            shown.escape_ascii(),
+            key.len()
+        );
         Self::new(StoreErrorKind::Unreadable, message)
     }
 

@@ -1,40 +1,58 @@
 //! Checks that are asked at the same time travel together.
 //!
-//! Whoever asks puts an item in the queue. If fewer than [`FLYING_MAX`] batches
+//! A caller puts an item in the queue. If fewer than [`FLYING_MIN`] batches
 //! are under way, a new one starts at once, with whatever is in the queue; so an
-//! idle store adds no wait and needs no timer. While batches are under way the
+//! idle store adds no wait and needs no timer. To a server far away more may be
+//! under way, as many as the round trip has room for. While batches are under way the
 //! queue fills, and the next to come back takes its share of it: the busier the
-//! store, the larger the batches. Batches are sent in the order in which they were
-//! filled, so what is asked first is decided first.
+//! store, the larger the batches. Where more waits than these can carry, there are more of them, and the
+//! next one is sent before the answers to the last are handed out: a server must not wait for us. Batches
+//! are sent in the order in which they were filled, so what is asked first is decided first.
 //!
-//! Waiting in the queue is no outage. A call is given up when the server has been
-//! silent for a deadline, however long the queue; what waits too long although the
-//! server answers, or finds the queue full, is an overload of our own making.
+//! Waiting in the queue is no outage. What was sent is given up when the server has been silent for a
+//! deadline, and what waits behind it then. Each call has a total, too: what was not sent by then, or finds
+//! the queue full, is an overload of our own making; what was sent is a timeout, unless its answer has arrived.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use ratekeeper_core::{Clock, Timestamp};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::answer::{Answer, split};
-use super::encode::{Item, call};
-use super::link::{Link, timeout};
+use super::answer::{Answer, split, unreadable_key};
+use super::encode::{Call, Item, call};
+use super::link::{Link, out_of_time, timeout};
 use super::overload::Overload;
-use super::silence::unless_silent;
+use super::round_trip::RoundTrip;
+use super::silence::{Signs, unless_silent_until};
 use crate::clock::SystemClock;
-use crate::store::{Health, StoreError, StoreErrorKind};
+use crate::store::failures::FailureLog;
+use crate::store::{BreakerState, FailureKinds, Health, StoreError, StoreErrorKind};
 
-/// Batches under way at once. With two, the server works on one while the
+/// Batches under way at once, at least. With two, the server works on one while the
 /// other is on its way.
-const FLYING_MAX: usize = 2;
+const FLYING_MIN: usize = 2;
+/// ... and at most, to a server far away.
+const FLYING_MAX: usize = 32;
+/// As many at least if so much waits that all of them are full: a server that answers several at once, as it
+/// does with what it has read at once, has others to go on with.
+const FLYING_FULL: usize = 4;
+/// For each so long of the way to the server and back there may be one more.
+const FLYING_EVERY: Duration = Duration::from_micros(500);
 /// Items in one batch: a batch of 64 keeps the server busy for about 0.2 ms.
 pub(super) const BATCH_MAX: usize = 64;
+/// Microseconds of work in one batch, unless a single item has more: bounds on checks see to it that none has.
+const BATCH_MICROS_MAX: usize = 5_000;
 /// Keys in one batch, unless a single item has more.
 const BATCH_KEYS_MAX: usize = 1_000;
+/// How long a caller waits beyond its total for those who end calls: only a runtime that stands still is so late.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A connection and the items that wait for it.
 #[derive(Debug)]
@@ -50,11 +68,16 @@ pub(super) struct Lane {
     own_clock: SystemClock,
     /// How far the server's clock is ahead of ours, in microseconds.
     ahead: AtomicI64,
+    round_trip: RoundTrip,
+    /// A batch was given to the connection, which had no turn to write it yet.
+    is_unwritten: AtomicBool,
     batches: AtomicU64,
     items: AtomicU64,
     timeouts: AtomicU64,
     full: AtomicU64,
     failures: AtomicU64,
+    /// Of all lanes of the store.
+    log: Arc<FailureLog>,
 }
 
 /// What a lane lets its callers wait for.
@@ -62,10 +85,10 @@ pub(super) struct Lane {
 pub(super) struct Bounds {
     /// How long the server may be silent.
     pub(super) deadline: Duration,
-    /// How many items may wait, ...
+    /// How many items may wait.
     pub(super) queue_max: usize,
-    /// ... and how long, if the server answers.
-    pub(super) queue_wait: Duration,
+    /// How long a call may take without an answer, wherever it waits.
+    pub(super) total: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +99,8 @@ struct Queue {
     aboard: usize,
     /// Batches that were filled so far.
     filled: u64,
+    /// Whether a task sees to it that nothing waits longer than its total.
+    is_watched: bool,
 }
 
 /// Items that travel together, and the how manieth batch they are.
@@ -87,11 +112,41 @@ struct Batch {
 
 /// A batch's turn to be sent, which ends when it is dropped.
 #[derive(Debug)]
-struct Turn<'a>(&'a watch::Sender<u64>);
+struct Turn<'a> {
+    sent: &'a watch::Sender<u64>,
+    number: u64,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|sent| *sent += 1);
+        let next = self.number + 1;
+        self.sent.send_modify(|sent| *sent = next.max(*sent));
+    }
+}
+
+/// The task of batches under way, one after the other.
+#[derive(Debug)]
+struct Flight {
+    lane: Arc<Lane>,
+    /// Of the batch under way.
+    aboard: usize,
+    number: u64,
+    is_over: bool,
+}
+
+impl Drop for Flight {
+    /// If the task ends early, with its runtime or in a panic: its calls fail, and so do those that wait for it.
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        drop(Turn { sent: &self.lane.sent, number: self.number });
+        let mut queue = self.lane.queue();
+        queue.aboard -= self.aboard;
+        queue.flying -= 1;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(waiting);
     }
 }
 
@@ -100,6 +155,30 @@ struct Job {
     item: Item,
     asked: Instant,
     answer: oneshot::Sender<Result<Reply, StoreError>>,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct Waiting {
+    asked: Instant,
+    /// None once the call was ended.
+    answer: Option<oneshot::Sender<Result<Reply, StoreError>>>,
+}
+
+/// Calls that were answered, and what each is told.
+#[derive(Debug)]
+struct Landed {
+    waiting: Vec<Waiting>,
+    replies: Vec<Result<Reply, StoreError>>,
+}
+
+/// Tells those who were answered, if there are any.
+fn hand_out(landed: Option<Landed>) {
+    let Some(Landed { waiting, replies }) = landed else { return };
+    for (answer, reply) in waiting.into_iter().map(|each| each.answer).zip(replies) {
+        // Sending fails if the caller has given up.
+        let _ = answer.map(|answer| answer.send(reply));
+    }
 }
 
 /// The answer to one item, within the reply to its batch.
@@ -118,7 +197,12 @@ impl Reply {
 }
 
 impl Lane {
-    pub(super) fn new(link: Arc<Link>, bounds: Bounds, clock: Option<Arc<dyn Clock>>) -> Arc<Self> {
+    pub(super) fn new(
+        link: Arc<Link>,
+        bounds: Bounds,
+        clock: Option<Arc<dyn Clock>>,
+        log: Arc<FailureLog>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             link,
             queue: Mutex::default(),
@@ -128,11 +212,14 @@ impl Lane {
             clock,
             own_clock: SystemClock::new(),
             ahead: AtomicI64::new(0),
+            round_trip: RoundTrip::default(),
+            is_unwritten: AtomicBool::new(false),
             batches: AtomicU64::new(0),
             items: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             full: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            log,
         })
     }
 
@@ -150,7 +237,9 @@ impl Lane {
             is_full: false,
             evicted: 0,
             evicted_exhausted: 0,
+            refunds_refused: 0,
             failures: self.failures.load(Ordering::Relaxed),
+            by_kind: FailureKinds::default(),
             batches: self.batches.load(Ordering::Relaxed),
             batched: self.items.load(Ordering::Relaxed),
             waiting: self.queue().waiting.len(),
@@ -166,29 +255,41 @@ impl Lane {
         Timestamp::from_micros(own.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    /// Asks, and waits for the answer as long as the server gives signs of life.
+    /// Asks, and waits for the answer as long as the server gives signs of life, within the total.
     pub(super) async fn ask(self: &Arc<Self>, item: Item) -> Result<Reply, StoreError> {
-        let (sender, receiver) = oneshot::channel();
-        let asked = Instant::now();
-        let outcome = match self.submit(Job { item, asked, answer: sender }) {
-            Ok(()) => self.answered(asked, receiver).await,
+        let outcome = match self.submit(item) {
+            Ok(answer) => self.answered(answer).await,
             Err(refusal) => Err(refusal),
         };
         outcome.inspect_err(|error| self.count(error))
     }
 
+    /// When a call that begins now must be over.
+    pub(super) fn end_of_call(&self) -> Instant {
+        Instant::now() + self.bounds.total
+    }
+
+    /// Asks as a later step of a call, which must be over by `end`.
+    pub(super) async fn ask_until(self: &Arc<Self>, end: Instant, item: Item) -> Result<Reply, StoreError> {
+        let signs = Signs { since: || end, has_unread: || self.link.has_unread(), due: |_| None };
+        match unless_silent_until(Some(end), self.bounds.total, signs, self.ask(item)).await {
+            Some(answer) => answer,
+            None => Err(out_of_time()).inspect_err(|error| self.count(error)),
+        }
+    }
+
+    /// The batch or the queue ends what waits too long: they know what was sent, and what has arrived.
     async fn answered(
         &self,
-        asked: Instant,
         answer: oneshot::Receiver<Result<Reply, StoreError>>,
     ) -> Result<Reply, StoreError> {
-        let stopped =
-            |_| Err(StoreError::new(StoreErrorKind::Unavailable, "the store's runtime has stopped"));
-        // Others may be answered meanwhile: then it is our queue that takes its time.
-        let heard = || self.link.heard_of(asked);
-        match unless_silent(asked, self.bounds.deadline, heard, answer).await {
-            Some(reply) => reply.unwrap_or_else(stopped),
-            None => Err(timeout(self.bounds.deadline)),
+        let latest = Instant::now() + self.bounds.total + ENDED_WITHIN;
+        match timeout_at(latest, answer).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => {
+                Err(StoreError::new(StoreErrorKind::Unavailable, "a task of the store has stopped"))
+            }
+            Err(_) => Err(timeout(self.bounds.total)),
         }
     }
 
@@ -198,6 +299,10 @@ impl Lane {
             return; // the caller's fault
         }
         self.failures.fetch_add(1, Ordering::Relaxed);
+        // The breaker and the overload have lines of their own.
+        let is_logged =
+            error.kind() == StoreErrorKind::Overloaded || self.link.breaker_state() != BreakerState::Closed;
+        self.log.count(error, is_logged);
         match error.kind() {
             StoreErrorKind::Timeout => drop(self.timeouts.fetch_add(1, Ordering::Relaxed)),
             StoreErrorKind::Capacity => drop(self.full.fetch_add(1, Ordering::Relaxed)),
@@ -205,61 +310,86 @@ impl Lane {
         }
     }
 
-    fn submit(self: &Arc<Self>, job: Job) -> Result<(), StoreError> {
+    fn submit(
+        self: &Arc<Self>,
+        item: Item,
+    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
         if let Some(refusal) = self.link.refusal() {
             return Err(refusal);
         }
+        let (sender, receiver) = oneshot::channel();
         let mut queue = self.queue();
         if queue.waiting.len() >= self.bounds.queue_max {
             drop(queue);
             return Err(self.overloaded(&format!("{} checks wait already", self.bounds.queue_max)));
         }
-        queue.waiting.push_back(job);
-        if queue.flying < FLYING_MAX
-            && let Some(batch) = queue.next_batch()
+        // Within the lock, so that the first in the queue is the first who asked.
+        queue.waiting.push_back(Job { item, asked: Instant::now(), answer: sender });
+        let flying_max = self.flying_max(&queue);
+        let lane = Arc::clone(self);
+        if queue.flying < flying_max
+            && let Some(batch) = queue.next_batch(flying_max)
         {
             queue.flying += 1;
             drop(queue);
-            let lane = Arc::clone(self);
-            self.link.runtime().spawn(lane.fly(batch));
+            let flight = Flight { lane, aboard: batch.jobs.len(), number: batch.number, is_over: false };
+            self.link.runtime().spawn(fly(flight, batch));
+        } else if !queue.is_watched {
+            queue.is_watched = true;
+            drop(queue);
+            self.link.runtime().spawn(lane.watch_queue());
         }
-        Ok(())
+        Ok(receiver)
+    }
+
+    /// Ends what waits in the queue for its whole total, until nothing waits.
+    async fn watch_queue(self: Arc<Self>) {
+        loop {
+            let due = {
+                let mut queue = self.queue();
+                let Some(first) = queue.waiting.front() else {
+                    queue.is_watched = false;
+                    return;
+                };
+                first.asked + self.bounds.total
+            };
+            sleep_until(due).await;
+            let late = self.queue().take_late(Instant::now(), self.bounds.total);
+            self.end_unsent(late);
+        }
+    }
+
+    /// Waited for the total and was not sent: so it is not charged.
+    fn end_unsent(&self, late: Vec<Job>) {
+        for job in late.into_iter().filter(|job| !job.answer.is_closed()) {
+            let _ = job.answer.send(Err(self.overloaded(&format!("waited {:?}", self.bounds.total))));
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a batch, hands out the answers, and goes on with what has gathered
-    /// meanwhile until there is nothing left.
-    async fn fly(self: Arc<Self>, first: Batch) {
-        let mut next = Some(first);
-        while let Some(Batch { mut jobs, number }) = next {
-            let aboard = jobs.len();
-            let turn = self.turn(number).await;
-            // Whoever has given up must not be charged.
-            jobs.retain(|job| !job.answer.is_closed());
-            if jobs.is_empty() {
-                drop(turn);
-            } else {
-                self.deliver(jobs, turn).await;
-            }
-            // Those who were answered may ask again at once: let them, so that the
-            // next batch carries them. The server has another one meanwhile.
-            if aboard > 1 {
-                tokio::task::yield_now().await;
-            }
-            next = self.landed(aboard);
-        }
+    /// How many batches may be under way: what the server works on, and what is on its way.
+    fn flying_max(&self, queue: &Queue) -> usize {
+        flying_max(self.round_trip.least(), queue.waiting.len() + queue.aboard)
     }
 
-    /// Waits until all batches before have been sent.
-    async fn turn(&self, number: u64) -> Turn<'_> {
-        if *self.sent.borrow() != number {
+    /// Waits until all batches before have been sent; ends the calls whose totals are over by then.
+    async fn turn(&self, number: u64, jobs: &mut Vec<Job>) -> Turn<'_> {
+        while *self.sent.borrow() < number {
+            let mut sent = self.sent.subscribe();
             // Never fails: the sender is ours.
-            let _ = self.sent.subscribe().wait_for(|sent| *sent == number).await;
+            let all_sent = sent.wait_for(|sent| *sent >= number);
+            let Some(due) = jobs.first().map(|job| job.asked + self.bounds.total) else {
+                let _ = all_sent.await;
+                continue;
+            };
+            if timeout_at(due, all_sent).await.is_err() {
+                self.end_unsent(take_late(jobs, Instant::now(), self.bounds.total));
+            }
         }
-        Turn(&self.sent)
+        Turn { sent: &self.sent, number }
     }
 
     /// Noted here and not by whoever waits, who may hear of it when it is over.
@@ -276,94 +406,228 @@ impl Lane {
         let now = Instant::now();
         let mut queue = self.queue();
         queue.aboard -= aboard;
-        let late = now.checked_sub(self.bounds.queue_wait).map(|latest| queue.take_late(latest));
-        let batch = queue.next_batch();
+        let late = queue.take_late(now, self.bounds.total);
+        let flying_max = self.flying_max(&queue);
+        let batch = if queue.flying > flying_max { None } else { queue.next_batch(flying_max) };
         if batch.is_none() {
             queue.flying -= 1;
         }
         let (waiting, oldest) = (queue.waiting.len(), queue.waiting.front().map(|job| job.asked));
         drop(queue);
-        let late = late.unwrap_or_default();
         if self.overload.lasts() && late.is_empty() {
             let is_short = waiting <= self.bounds.queue_max / 4;
-            if is_short && oldest.is_none_or(|asked| now - asked < self.bounds.queue_wait / 4) {
+            if is_short && oldest.is_none_or(|asked| now - asked < self.bounds.total / 4) {
                 self.overload.is_over(&self.link.server);
             }
         }
-        for job in late.into_iter().filter(|job| !job.answer.is_closed()) {
-            let _ = job.answer.send(Err(self.overloaded(&format!("waited {:?}", self.bounds.queue_wait))));
-        }
+        self.end_unsent(late);
         batch
     }
 
-    async fn deliver(&self, jobs: Vec<Job>, turn: Turn<'_>) {
-        let items: Vec<&Item> = jobs.iter().map(|job| &job.item).collect();
-        let call = call(&items, self.clock.as_ref().map(|clock| clock.now()));
-        let outcome = match self.link.run_in_turn(&call, turn).await {
-            Ok(bytes) => self.taken_apart(bytes, &jobs),
-            Err(error) => Err(error),
-        };
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.items.fetch_add(jobs.len() as u64, Ordering::Relaxed);
-        match outcome {
-            Ok(replies) => {
-                for (job, reply) in jobs.into_iter().zip(replies) {
-                    // Whoever is gone does not mind.
-                    let _ = job.answer.send(Ok(reply));
-                }
+    /// Sends a batch, hands out the answers to the last one, and waits for those to this one, which are returned. If
+    /// there are none, those who asked have been told why.
+    async fn deliver(&self, jobs: Vec<Job>, turn: Turn<'_>, last: Option<Landed>) -> Option<Landed> {
+        let mut waiting = Vec::with_capacity(jobs.len());
+        let split = jobs.into_iter().map(|Job { item, asked, answer }| {
+            waiting.push(Waiting { asked, answer: Some(answer) });
+            item
+        });
+        let items: Vec<Item> = split.collect();
+        let borrowed: Vec<&Item> = items.iter().collect();
+        let call = call(&borrowed, self.clock.as_ref().map(|clock| clock.now()));
+        let begun = Instant::now();
+        let due = |now| self.end_sent(&mut waiting, now);
+        let reply = {
+            let mut run = pin!(self.link.run_in_turn(&call, turn, due));
+            // Looked at once, it is on its way.
+            let at_once = poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
+            if last.is_some() {
+                self.is_unwritten.store(true, Ordering::Relaxed);
+                hand_out(last);
+                tokio::task::yield_now().await;
+                self.is_unwritten.store(false, Ordering::Relaxed);
             }
+            match at_once {
+                Poll::Ready(reply) => reply,
+                Poll::Pending => run.await,
+            }
+        };
+        let outcome = reply.and_then(|bytes| self.taken_apart(bytes, &items, &call));
+        if outcome.is_ok() {
+            self.round_trip.note(begun);
+        }
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.items.fetch_add(items.len() as u64, Ordering::Relaxed);
+        match outcome {
+            Ok(replies) => Some(Landed { waiting, replies }),
             Err(error) => {
-                for job in jobs {
-                    let _ = job.answer.send(Err(error.duplicate()));
+                if error.kind() == StoreErrorKind::Timeout {
+                    self.end_behind_silence();
                 }
+                for answer in waiting.into_iter().filter_map(|each| each.answer) {
+                    let _ = answer.send(Err(error.duplicate()));
+                }
+                None
             }
         }
     }
 
-    fn taken_apart(&self, bytes: Vec<u8>, batch: &[Job]) -> Result<Vec<Reply>, StoreError> {
-        let (now, answers) = split(&bytes, batch.iter().map(|job| job.item.asked))?;
+    /// Ends the calls of a batch whose totals are over; says when the next one's is.
+    fn end_sent(&self, waiting: &mut [Waiting], now: Instant) -> Option<Instant> {
+        let total = self.bounds.total;
+        for late in waiting.iter_mut().take_while(|each| each.asked + total <= now) {
+            let _ = late.answer.take().map(|answer| answer.send(Err(timeout(total))));
+        }
+        waiting.iter().find(|each| each.answer.is_some()).map(|each| each.asked + total)
+    }
+
+    /// A server that is silent to what was sent is so to what has waited as long behind it.
+    fn end_behind_silence(&self) {
+        let behind = self.queue().take_late(Instant::now(), self.bounds.deadline);
+        self.end_unheard(behind);
+    }
+
+    /// Waited for a deadline, in which the server was silent.
+    fn end_unheard(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            let _ = job.answer.send(Err(timeout(self.bounds.deadline)));
+        }
+    }
+
+    /// The answers to the items of a batch. One whose key cannot be read fails alone.
+    fn taken_apart(
+        &self,
+        bytes: Vec<u8>,
+        batch: &[Item],
+        call: &Call<'_>,
+    ) -> Result<Vec<Result<Reply, StoreError>>, StoreError> {
+        let (now, answers) = split(&bytes, batch.iter().map(|item| item.asked))?;
         if self.clock.is_none() {
             let own = self.own_clock.now().as_micros();
             self.ahead.store(now.as_micros().wrapping_sub(own).cast_signed(), Ordering::Relaxed);
         }
         let mut end = size_of::<f64>();
-        let spans: Vec<(usize, usize)> = answers
+        let spans: Vec<(usize, usize, Option<&[u8]>)> = answers
             .iter()
             .map(|answer| {
                 let start = end;
                 end += answer.len();
-                (start, end)
+                let key = unreadable_key(answer).and_then(|number| call.keys.get(number.checked_sub(1)?));
+                (start, end, key.copied())
             })
             .collect();
         let bytes = Arc::new(bytes);
-        let reply = |(start, end)| Reply { bytes: Arc::clone(&bytes), start, end, now };
+        let reply = |(start, end, unreadable): (usize, usize, Option<&[u8]>)| match unreadable {
+            Some(key) => Err(StoreError::unreadable_at(key)),
+            None => Ok(Reply { bytes: Arc::clone(&bytes), start, end, now }),
+        };
         Ok(spans.into_iter().map(reply).collect())
     }
 }
 
+/// Sends a batch, hands out the answers, and goes on with what has gathered
+/// meanwhile until there is nothing left.
+async fn fly(mut flight: Flight, first: Batch) {
+    let lane = Arc::clone(&flight.lane);
+    let (mut next, mut landed) = (Some(first), None);
+    while let Some(Batch { mut jobs, number }) = next {
+        let aboard = jobs.len();
+        if *lane.sent.borrow() < number {
+            // Who knows how long others take to be sent.
+            hand_out(landed.take());
+        }
+        let turn = lane.turn(number, &mut jobs).await;
+        let now = Instant::now();
+        lane.end_unsent(take_late(&mut jobs, now, lane.bounds.total));
+        if !lane.link.is_up() {
+            // They have waited for a connection behind others.
+            lane.end_unheard(take_late(&mut jobs, now, lane.bounds.deadline));
+        }
+        // Calls that were given up must not be charged.
+        jobs.retain(|job| !job.answer.is_closed());
+        if jobs.is_empty() {
+            drop(turn);
+        } else {
+            landed = lane.deliver(jobs, turn, landed.take()).await;
+        }
+        // Those who were answered may ask again at once: let them, so that the
+        // next batch carries them. The server has another one meanwhile. If the next one is full, it goes first:
+        // one by one, or those that were answered together would always be written and answered together.
+        let is_full = lane.queue().is_full_batch();
+        if !is_full {
+            hand_out(landed.take());
+        }
+        let lets_others = if is_full { lane.is_unwritten.load(Ordering::Relaxed) } else { aboard > 1 };
+        if lets_others {
+            tokio::task::yield_now().await;
+        }
+        next = lane.landed(aboard);
+        if let Some(batch) = &next {
+            (flight.aboard, flight.number) = (batch.jobs.len(), batch.number);
+        }
+    }
+    flight.is_over = true;
+    hand_out(landed);
+}
+
+/// How many batches may be under way to a server so far away, with so many items to be asked.
+fn flying_max(round_trip: Duration, items: usize) -> usize {
+    let far = usize::try_from(round_trip.as_micros() / FLYING_EVERY.as_micros()).unwrap_or(FLYING_MAX);
+    far.clamp(FLYING_MIN, FLYING_MAX).max((items / BATCH_MAX).min(FLYING_FULL))
+}
+
+/// Takes those of a batch who have waited so long by an instant.
+fn take_late(jobs: &mut Vec<Job>, now: Instant, patience: Duration) -> Vec<Job> {
+    let count = jobs.iter().take_while(|job| job.asked + patience <= now).count();
+    jobs.drain(..count).collect()
+}
+
 impl Queue {
-    /// Takes those who have asked before an instant: they are the first, if there are any.
-    fn take_late(&mut self, latest: Instant) -> Vec<Job> {
-        let count = self.waiting.iter().take_while(|job| job.asked < latest).count();
+    /// Takes those who have waited so long by an instant: they are the first, if there are any.
+    fn take_late(&mut self, now: Instant, patience: Duration) -> Vec<Job> {
+        let count = self.waiting.iter().take_while(|job| job.asked + patience <= now).count();
         self.waiting.drain(..count).collect()
+    }
+
+    /// Whether as much waits as one batch can carry.
+    fn is_full_batch(&self) -> bool {
+        self.waiting.len() >= BATCH_MAX
     }
 
     /// Takes what the next batch carries: an equal share of all there is to do,
     /// so that batches do not take turns being full and empty.
-    fn next_batch(&mut self) -> Option<Batch> {
+    fn next_batch(&mut self, flying_max: usize) -> Option<Batch> {
         if self.waiting.is_empty() {
             return None;
         }
-        let share = (self.waiting.len() + self.aboard).div_ceil(FLYING_MAX).clamp(1, BATCH_MAX);
-        let mut keys = 0;
+        let share = (self.waiting.len() + self.aboard).div_ceil(flying_max).clamp(1, BATCH_MAX);
+        let (mut keys, mut micros) = (0, 0);
         let fits = self.waiting.iter().take(share).take_while(|job| {
             keys += job.item.key_count();
-            keys <= BATCH_KEYS_MAX
+            micros += job.item.work_micros();
+            keys <= BATCH_KEYS_MAX && micros <= BATCH_MICROS_MAX
         });
         let count = fits.count().max(1);
         self.aboard += count;
         let number = self.filled;
         self.filled += 1;
         Some(Batch { jobs: self.waiting.drain(..count).collect(), number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_batches_are_under_way_to_a_server_far_away_and_for_a_crowd() {
+        let near = Duration::from_micros(80);
+        let expected = [(0, 2), (64, 2), (191, 2), (192, 3), (256, 4), (100_000, 4)];
+        for (items, batches) in expected {
+            assert_eq!(flying_max(near, items), batches, "{items} items");
+        }
+        for (millis, batches) in [(1, 4), (5, 10), (10_000, 32)] {
+            assert_eq!(flying_max(Duration::from_millis(millis), 512), batches, "{millis} ms");
+        }
     }
 }

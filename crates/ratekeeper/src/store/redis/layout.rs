@@ -85,6 +85,15 @@ impl Layout {
         class
     }
 
+    /// The key of the packed counters of a rule and subject.
+    pub(super) fn packed(&self, rule: &str, subject: &[u8]) -> Vec<u8> {
+        let mut key = format!("{}rk:c:", self.prefix).into_bytes();
+        escape(rule.as_bytes(), true, &mut key);
+        key.push(b':');
+        escape(subject, false, &mut key);
+        key
+    }
+
     /// The key of an id.
     pub(super) fn id(&self, id: &[u8]) -> Vec<u8> {
         let mut key = format!("{}rk:i:", self.prefix).into_bytes();
@@ -148,6 +157,29 @@ impl Layout {
         pattern
     }
 
+    /// A pattern for SCAN that finds all overrides of projects, or of organisations.
+    pub(super) fn overrides_pattern(&self, of_projects: bool) -> Vec<u8> {
+        let mut pattern = Vec::new();
+        glob_escape(self.prefix.as_bytes(), &mut pattern);
+        pattern.extend_from_slice(override_kind(of_projects));
+        pattern.push(b'*');
+        pattern
+    }
+
+    /// Endpoint, organisation and project of an override's key, read from the right.
+    pub(super) fn scope_of(&self, key: &[u8], of_project: bool) -> Option<(String, String, Option<String>)> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(override_kind(of_project))?;
+        let mut rest = std::str::from_utf8(rest).ok()?;
+        let mut part = || {
+            let (before, part) = rest.rsplit_once(':')?;
+            rest = before;
+            unescape(part).filter(|part| !part.is_empty())
+        };
+        let project = if of_project { Some(part()?) } else { None };
+        let organisation = part()?;
+        (!rest.is_empty()).then(|| (rest.to_owned(), organisation, project))
+    }
+
     /// The endpoint of an override's key, if it belongs to this project (or
     /// organisation). Read from the right: endpoints may hold colons.
     pub(super) fn endpoint_of(
@@ -180,7 +212,7 @@ fn scope_parts(scope: OverrideScope<'_>, into: &mut Vec<u8>) {
 }
 
 /// What a quota's name has beyond its rule's: `rpm` of `api.rpm`.
-fn quota_part(scope: Name, rule: Name) -> &'static str {
+pub(super) fn quota_part(scope: Name, rule: Name) -> &'static str {
     let rest = &scope.as_str()[rule.as_str().len()..];
     rest.strip_prefix('.').unwrap_or(rest)
 }
@@ -197,6 +229,21 @@ fn escape(text: &[u8], colons: bool, into: &mut Vec<u8>) {
             into.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
     }
+}
+
+/// Undoes [`escape`].
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        bytes.push(digit()? << 4 | digit()?);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn glob_escape(text: &[u8], into: &mut Vec<u8>) {
@@ -286,6 +333,9 @@ mod tests {
             layout.override_of(scope, &mut key);
             assert_eq!(layout.endpoint_of(&key, organisation, project).as_deref(), Some(endpoint));
             assert_eq!(layout.endpoint_of(&key, "other", project), None);
+            let (owner, own) = (organisation.to_owned(), project.map(str::to_owned));
+            assert_eq!(layout.scope_of(&key, project.is_some()), Some((endpoint.to_owned(), owner, own)));
+            assert_eq!(layout.scope_of(&key, project.is_none()), None);
         }
         let pattern = layout.override_pattern("1", Some("*"));
         assert_eq!(String::from_utf8(pattern).unwrap(), "app:ratelimit_override:*:1:\\*");

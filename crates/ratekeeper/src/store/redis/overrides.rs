@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ::redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use ratekeeper_core::{Override, OverrideScope};
+use tokio::time::Instant;
 
 use super::answer::garbled;
 use super::{Inner, RedisStore, TEST_TTL_MILLIS, override_hash};
-use crate::store::{Overrides, StoreError, StoreErrorKind, StoreFuture};
+use crate::store::{Overrides, ScopedOverride, StoreError, StoreErrorKind, StoreFuture};
 
 /// What PTTL says of a key that is no longer there.
 const GONE: i64 = -2;
@@ -25,14 +26,29 @@ redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end";
 
 impl Inner {
-    /// Sends a command and reads its answer.
+    /// When a call that begins now must be over.
+    pub(super) fn end_of_call(&self) -> Instant {
+        self.lane().end_of_call()
+    }
+
+    /// Sends a command and reads its answer: a call by itself.
     pub(super) async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
+        self.send_until(self.end_of_call(), command).await
+    }
+
+    /// The same as a step of a call, which must be over by `end`.
+    pub(super) async fn send_until<T: FromRedisValue>(
+        &self,
+        end: Instant,
+        command: Cmd,
+    ) -> Result<T, StoreError> {
         let link = self.lane().link();
-        let value = link.send(|mut link| async move { link.send_packed_command(&command).await }).await?;
+        let value =
+            link.send(end, |mut link| async move { link.send_packed_command(&command).await }).await?;
         from_redis_value(value).map_err(|_| garbled())
     }
 
-    fn is_clock_given(&self) -> bool {
+    pub(super) fn is_clock_given(&self) -> bool {
         self.ttl_millis_min == TEST_TTL_MILLIS
     }
 
@@ -56,8 +72,8 @@ impl Inner {
         self.send::<()>(replace).await
     }
 
-    async fn override_at(&self, key: &[u8]) -> Result<Option<Override>, StoreError> {
-        let fields: HashMap<Vec<u8>, Vec<u8>> = self.send(Cmd::hgetall(key)).await?;
+    async fn override_at(&self, end: Instant, key: &[u8]) -> Result<Option<Override>, StoreError> {
+        let fields: HashMap<Vec<u8>, Vec<u8>> = self.send_until(end, Cmd::hgetall(key)).await?;
         if fields.is_empty() {
             return Ok(None);
         }
@@ -67,7 +83,7 @@ impl Inner {
         let Some(mut found) = override_hash::read(&fields)? else { return Ok(None) };
         // A clock that is given knows nothing of the time to live, which is the server's.
         if !self.is_clock_given() || found.expires_at.is_none() {
-            let left: i64 = self.send(Cmd::pttl(key)).await?;
+            let left: i64 = self.send_until(end, Cmd::pttl(key)).await?;
             if left == GONE {
                 return Ok(None);
             }
@@ -78,23 +94,29 @@ impl Inner {
         Ok(Some(found).filter(|found| found.is_live(self.lane().now())))
     }
 
+    /// As many steps as there are keys on the server: each has a total of its own.
     async fn keys_of(
         &self,
         organisation: &str,
         project: Option<&str>,
     ) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
         let pattern = self.layout.override_pattern(organisation, project);
+        self.scanned(&pattern, |key| self.layout.endpoint_of(key, organisation, project)).await
+    }
+
+    /// The keys that a pattern finds, by what `name` makes of them; those that it knows nothing of are others'.
+    async fn scanned<N: Ord>(
+        &self,
+        pattern: &[u8],
+        name: impl Fn(&[u8]) -> Option<N>,
+    ) -> Result<BTreeMap<N, Vec<u8>>, StoreError> {
         let mut keys = BTreeMap::new();
         let mut cursor = 0u64;
         loop {
             let mut scan = cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, found): (u64, Vec<Vec<u8>>) = self.send(scan).await?;
-            for key in found {
-                if let Some(endpoint) = self.layout.endpoint_of(&key, organisation, project) {
-                    keys.insert(endpoint, key);
-                }
-            }
+            keys.extend(found.into_iter().filter_map(|key| Some((name(&key)?, key))));
             if keys.len() > LISTED_MAX {
                 return Err(StoreError::capacity(format!("more than {LISTED_MAX} overrides")));
             }
@@ -110,10 +132,15 @@ impl Inner {
         organisation: &str,
         project: Option<&str>,
     ) -> Result<Vec<(String, Override)>, StoreError> {
+        self.read_all(self.keys_of(organisation, project).await?).await
+    }
+
+    /// The overrides at these keys, with their names.
+    async fn read_all<N>(&self, keys: BTreeMap<N, Vec<u8>>) -> Result<Vec<(N, Override)>, StoreError> {
         let mut list = Vec::new();
-        for (endpoint, key) in self.keys_of(organisation, project).await? {
-            match self.override_at(&key).await {
-                Ok(Some(found)) => list.push((endpoint, found)),
+        for (name, key) in keys {
+            match self.override_at(self.end_of_call(), &key).await {
+                Ok(Some(found)) => list.push((name, found)),
                 Ok(None) => {}
                 // One that others spoilt must not hide the rest.
                 Err(error) if error.kind() == StoreErrorKind::Unreadable => {
@@ -125,9 +152,27 @@ impl Inner {
         Ok(list)
     }
 
+    async fn all_overrides(&self) -> Result<Vec<ScopedOverride>, StoreError> {
+        let mut all = Vec::new();
+        for of_projects in [false, true] {
+            let pattern = self.layout.overrides_pattern(of_projects);
+            let keys = self.scanned(&pattern, |key| self.layout.scope_of(key, of_projects)).await?;
+            let found = self.read_all(keys).await?.into_iter();
+            all.extend(found.map(|((endpoint, organisation, project), to)| ScopedOverride {
+                endpoint,
+                organisation,
+                project,
+                to,
+            }));
+        }
+        all.sort_by(|left, right| left.by().cmp(&right.by()));
+        Ok(all)
+    }
+
     async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let is_live = self.override_at(key).await.map_or(true, |found| found.is_some());
-        let deleted: usize = self.send(Cmd::del(key)).await?;
+        let end = self.end_of_call();
+        let is_live = self.override_at(end, key).await.map_or(true, |found| found.is_some());
+        let deleted: usize = self.send_until(end, Cmd::del(key)).await?;
         Ok(deleted > 0 && is_live)
     }
 
@@ -146,7 +191,10 @@ impl Overrides for RedisStore {
     }
 
     fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>> {
-        StoreFuture::pending(async move { self.inner.override_at(&self.inner.override_key(scope)).await })
+        let inner = &self.inner;
+        StoreFuture::pending(async move {
+            inner.override_at(inner.end_of_call(), &inner.override_key(scope)).await
+        })
     }
 
     fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool> {
@@ -159,6 +207,10 @@ impl Overrides for RedisStore {
         project: Option<&'a str>,
     ) -> StoreFuture<'a, Vec<(String, Override)>> {
         StoreFuture::pending(self.inner.list(organisation, project))
+    }
+
+    fn all(&self) -> StoreFuture<'_, Vec<ScopedOverride>> {
+        StoreFuture::pending(self.inner.all_overrides())
     }
 
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {

@@ -15,11 +15,16 @@ use super::layout::{Class, Layout};
 use super::script::FORMAT;
 use crate::store::StoreError;
 
+/// The stage of a record that is only remembered, never to be settled.
+const REMEMBERED: u8 = 0;
+
 /// The record of an id.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     /// What check it is of.
     pub(super) digest: u64,
+    /// Whether it is of a reservation, also one that was settled.
+    is_held: bool,
     answer: Answer<'a>,
     charges: Vec<Kept<'a>>,
 }
@@ -73,7 +78,8 @@ impl<'a> Record<'a> {
         if reader.u8()? != FORMAT {
             return Err(StoreError::unreadable());
         }
-        reader.u8()?; // the stage, which the script looks at
+        // The rest of the stages is for the script to look at.
+        let is_held = reader.u8()? != REMEMBERED;
         let digest = reader.u64()?;
         reader.take(16)?; // open until, forgotten at: the script's too
         let now = Timestamp::from_micros(reader.whole()?);
@@ -81,7 +87,7 @@ impl<'a> Record<'a> {
         let answer = Answer { now, bytes: reader.take(length as usize)? };
         let count = reader.u8()?;
         let charges = (0..count).map(|_| Kept::read(&mut reader)).collect::<Result<_, _>>()?;
-        Ok(Self { digest, answer, charges })
+        Ok(Self { digest, is_held, answer, charges })
     }
 
     /// The decision it holds, again, for the check it was of: by the quotas of then, which
@@ -93,7 +99,11 @@ impl<'a> Record<'a> {
         let pairs = check.charges().iter().zip(&self.charges);
         let own = pairs.map(|(charge, kept)| (charge.key(), &kept.quota, charge.index()));
         let charges = self.charges(own)?;
-        Ok(self.answer.recorded(&charges, |index| self.charges[index].tag)?.from_origin(Origin::Repeat))
+        let mut decision = self.answer.recorded(&charges, |index| self.charges[index].tag)?;
+        if self.is_held {
+            decision.set_held();
+        }
+        Ok(decision.from_origin(Origin::Repeat))
     }
 
     /// What is to be done to make its charges `actual` units (`None`: undone).
@@ -112,7 +122,9 @@ impl<'a> Record<'a> {
             };
             let quota = *verdict.quota();
             let any_window = kept.any_window;
-            let target = Target { class: kept.class, name: kept.name, tag: kept.tag, quota, any_window };
+            let own_window = kept.quota.window_micros();
+            let target =
+                Target { class: kept.class, name: kept.name, tag: kept.tag, quota, own_window, any_window };
             changes.push(Change { target, units, receipt, note: None });
         }
         Ok(changes)
@@ -166,7 +178,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-fn quota_of(
+pub(super) fn quota_of(
     algorithm: u8,
     (limit, extra): (u32, u32),
     window: Duration,

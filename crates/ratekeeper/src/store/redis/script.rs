@@ -24,6 +24,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("script/calendar.lua"),
     include_str!("script/charges.lua"),
     include_str!("script/list.lua"),
+    include_str!("script/blocks.lua"),
     include_str!("script/log.lua"),
     include_str!("script/leases.lua"),
     include_str!("script/lists_written.lua"),
@@ -39,6 +40,9 @@ pub const SCRIPT: &str = concat!(
     "end\n\n",
     include_str!("script/layout.lua"),
     include_str!("script/short.lua"),
+    include_str!("script/short_overrides.lua"),
+    include_str!("script/short_items.lua"),
+    include_str!("script/short_writes.lua"),
 );
 
 // The layouts of `script/layout.lua` and `script/batch.lua`, whose tests are below.
@@ -46,7 +50,7 @@ pub const SCRIPT: &str = concat!(
 /// The format of values that the script writes.
 pub(super) const FORMAT: u8 = 2;
 /// Bytes of a plan before its groups.
-pub(super) const PLAN_BYTES: usize = 4;
+pub(super) const PLAN_BYTES: usize = 6;
 /// Bytes of a group before its values' beginning.
 pub(super) const GROUP_BYTES: usize = 3;
 /// Bytes of a counter's terms in a group.
@@ -63,8 +67,9 @@ pub(super) const TTL_BYTES: usize = 8;
 /// the present count of a sliding one.
 pub(super) const B_BYTES: usize = 8;
 /// Bytes of the part of a counter that changes with every charge.
-#[cfg(test)]
-const MOVING_BYTES: usize = 12;
+pub(super) const MOVING_BYTES: usize = 12;
+/// The most counters of a rule and key in which something counts: how many there are is told in a byte.
+pub(super) const COUNTERS_MAX: u8 = u8::MAX;
 /// Keys live at least so many milliseconds if the caller brings the time.
 pub(super) const TEST_TTL_MILLIS: u64 = 60_000;
 
@@ -121,7 +126,7 @@ mod tests {
     fn the_script_and_the_library_have_the_same_layouts() {
         let layout = layout();
         let number = |name: &str| layout[name].parse::<u64>().unwrap();
-        let expected: [(&str, u64); 17] = [
+        let expected: [(&str, u64); 18] = [
             ("FORMAT", FORMAT.into()),
             ("PLAN_BYTES", PLAN_BYTES as u64),
             ("GROUP_BYTES", GROUP_BYTES as u64),
@@ -133,6 +138,7 @@ mod tests {
             ("B_BYTES", B_BYTES as u64),
             ("MOVING_BYTES", MOVING_BYTES as u64),
             ("WINDOWS_MAX", WINDOWS_MAX as u64),
+            ("COUNTERS_MAX", COUNTERS_MAX.into()),
             ("TEST_TTL", TEST_TTL_MILLIS),
             ("LIMIT_MAX", LIMIT_MAX.into()),
             ("ENTRIES_MAX", ENTRIES_MAX.into()),
@@ -162,7 +168,10 @@ mod tests {
             ("PENALTY", "PENALTY_BYTES"),
             ("ID", "ID_BYTES"),
             ("LIST", "LIST_BYTES"),
+            ("INDEX", "INDEX_BYTES"),
+            ("BLOCK", "BLOCK_BYTES"),
             ("ENTRY", "ENTRY_BYTES"),
+            ("HOLDER", "HOLDER_BYTES"),
         ];
         for (format, bytes) in formats {
             assert_eq!(bytes_of(layout[format]), layout[bytes].parse::<usize>().unwrap(), "{format}");
@@ -177,6 +186,7 @@ mod tests {
         assert_eq!(layout["ONE_AT"], format!("'{}'", moving_at(1)));
         assert_eq!(layout["FOUR_AT"], format!("'{}'", moving_at(4)));
         let value = moving_at(1) + MOVING_BYTES;
+        assert_eq!(layout["ONE_BYTES"], value.to_string());
         assert_eq!(layout["ONE_FOUND"], format!("'\\2\\{value}\\0'"));
     }
 }

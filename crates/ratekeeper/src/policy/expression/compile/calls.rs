@@ -1,18 +1,13 @@
 //! Operators, functions and macros.
 
-use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
-use regex::RegexBuilder;
-
 use super::{Compilation, Compiler};
 use crate::policy::expression::node::{
     Arithmetic, Comparison, Conversion, Each, EachKind, Kind, Literal, Node, TextTest,
 };
+use crate::policy::expression::pattern::Pattern;
 use crate::policy::problem::quoted;
-
-/// The largest regular expression, in bytes of its compiled form.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// How much each of its caches may grow.
-const PATTERN_CACHE_BYTES_MAX: usize = 256 << 10;
+use crate::policy::request::NAMESPACES;
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 impl Compiler<'_> {
     pub(super) fn call(&mut self, expr: &IdedExpr, call: &CallExpr) -> Compilation {
@@ -143,6 +138,12 @@ impl Compiler<'_> {
         a: &IdedExpr,
         b: &IdedExpr,
     ) -> Compilation {
+        if arithmetic == Arithmetic::Subtract
+            && let Some((namespace, name)) = self.hyphenated(expr)
+        {
+            let got = format!("`{namespace}.{name}`, which is a subtraction");
+            return self.wrong(expr, got, format!("`{namespace}['{name}']`"));
+        }
         let pair = [self.node(a)?, self.node(b)?];
         let fits = |kind: Kind| match kind {
             Kind::Int => true,
@@ -157,6 +158,25 @@ impl Compiler<'_> {
             }
             [Some(a), Some(b)] if a != b => self.mismatch(expr, arithmetic.name(), a, b),
             _ => Ok(Node::Arithmetic(arithmetic, Box::new(pair))),
+        }
+    }
+
+    /// The name with hyphens in it that a subtraction was meant to be, as in `header.x-internal`.
+    fn hyphenated<'x>(&self, expr: &'x IdedExpr) -> Option<(&'x str, String)> {
+        match &expr.expr {
+            Expr::Select(select) => match &select.operand.expr {
+                Expr::Ident(namespace) if NAMESPACES.contains(&namespace.as_str()) => {
+                    Some((namespace, select.field.clone()))
+                }
+                _ => None,
+            },
+            Expr::Call(call) if call.func_name == operators::SUBSTRACT => {
+                let [before, after] = call.args.as_slice() else { return None };
+                let Expr::Ident(after) = &after.expr else { return None };
+                let (namespace, name) = self.hyphenated(before)?;
+                (!self.locals.contains(after)).then(|| (namespace, format!("{name}-{after}")))
+            }
+            _ => None,
         }
     }
 
@@ -212,10 +232,8 @@ impl Compiler<'_> {
         let Node::Literal(Literal::Text(text)) = self.node(pattern)? else {
             return self.wrong(expr, "a pattern that is not fixed", "a regular expression in quotes");
         };
-        let mut builder = RegexBuilder::new(&text);
-        builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_CACHE_BYTES_MAX);
-        match builder.build() {
-            Ok(regex) => Ok(Node::Matches(of.into(), regex.into())),
+        match Pattern::new(&text) {
+            Ok(pattern) => Ok(Node::Matches(of.into(), pattern.into())),
             Err(regex::Error::CompiledTooBig(_)) => {
                 self.wrong(pattern, quoted(&text), "a smaller regular expression")
             }

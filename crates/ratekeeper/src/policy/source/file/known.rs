@@ -5,7 +5,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
-use super::look::{Documents, Look, Signature, Target};
+use super::look::{Documents, Kind, Look, Signature, Target};
 use super::read::second_policy;
 use crate::policy::{Policies, PolicySpec, Problems};
 
@@ -45,6 +45,25 @@ type Read = BTreeMap<PathBuf, Result<PolicySpec, Problems>>;
 impl Known {
     pub(super) fn new(target: Target, policies: Policies) -> Self {
         Self { target, policies, signature: None, failed: None, told: None, files: BTreeMap::new() }
+    }
+
+    /// What policies know of files that another watch has read: which of them are in force. What the files hold
+    /// now has to be looked at.
+    pub(super) fn resumed(target: Target, policies: Policies) -> Self {
+        let mut known = Self::new(target, policies);
+        for (source, service) in known.policies.in_force() {
+            let path = PathBuf::from(source);
+            let is_there = match known.target.kind {
+                Kind::File(_) => path == known.target.path,
+                Kind::Folder => path.parent() == Some(&known.target.path),
+            };
+            if is_there {
+                let file =
+                    File { service: Some(service.clone()), in_force: Some(service), ..File::default() };
+                known.files.insert(path, file);
+            }
+        }
+        known
     }
 
     pub(super) fn is(&self, seen: &Signature) -> bool {

@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
-use super::look::{Document, FILES_MAX, Kind, Target};
+use super::look::{Document, Documents, FILES_MAX, Kind, Look, Target};
 use crate::policy::document::BYTES_MAX;
 use crate::policy::problem::quoted;
-use crate::policy::{Format, Place, PolicySpec, Problem, Problems};
+use crate::policy::{Format, Place, Policies, PolicySpec, Problem, Problems};
 
 /// A policy that was read from a file.
 #[derive(Debug)]
@@ -33,23 +33,45 @@ pub struct ReadPolicy {
 pub fn read_policies(path: &Path, format: Option<Format>) -> Result<Vec<ReadPolicy>, FileError> {
     let target = Target { kind: Kind::of(path, format)?, path: path.to_owned() };
     let documents = target.look().0.map_err(|reason| FileError::unreadable(path, reason))?;
+    Ok(parsed(&documents))
+}
+
+/// What is in all documents.
+fn parsed(documents: &Documents) -> Vec<ReadPolicy> {
     let mut firsts: HashMap<String, PathBuf> = HashMap::new();
-    let read = |(path, document): (PathBuf, Result<Document, String>)| {
-        let policy = document.map_err(|reason| FileError::unreadable(&path, reason));
+    let read = |(path, document): (&PathBuf, &Result<Document, String>)| {
+        let policy = document.as_ref().map_err(|reason| FileError::unreadable(path, reason));
         let policy = policy.and_then(|document| {
-            let spec = document.parse(&path)?;
+            let spec = document.parse(path)?;
             let first = firsts.entry(spec.service.clone()).or_insert_with(|| path.clone());
-            if *first == path { Ok(spec) } else { Err(second_policy(&path, &spec, first).into()) }
+            if first == path { Ok(spec) } else { Err(second_policy(path, &spec, first).into()) }
         });
-        ReadPolicy { path, policy }
+        ReadPolicy { path: path.clone(), policy }
     };
-    Ok(documents.into_iter().map(read).collect())
+    documents.iter().map(read).collect()
+}
+
+/// Everything that is wrong with what there is at the start, before any of it is in force: a service whose policy
+/// came into force and went again would seem to be limited, and then not to be.
+pub(super) fn rehearse(target: &Target, look: &Look, policies: &Policies) -> Result<(), FileError> {
+    let documents = look.0.as_ref().map_err(|reason| FileError::unreadable(&target.path, reason))?;
+    let mut wrong = Vec::new();
+    for ReadPolicy { path, policy } in parsed(documents) {
+        match policy {
+            Ok(spec) => wrong.extend(policies.rehearse(&path.display().to_string(), &spec).err()),
+            Err(FileError::Wrong(problems)) => wrong.extend(problems),
+            Err(unreadable) => return Err(unreadable),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(FileError::Wrong(wrong)) }
 }
 
 /// What is wrong with the second file for a service.
 pub(super) fn second_policy(path: &Path, spec: &PolicySpec, first: &Path) -> Problems {
     let got = format!("{}, which has its policy in {}", quoted(&spec.service), first.display());
-    let problem = Problem::new(Place::UNKNOWN, "service", got, "a service without one: one file for each");
+    let expected = "a service without one: one file for each. Put all rules of the service into one of the two files, or \
+                    remove one";
+    let problem = Problem::new(Place::UNKNOWN, "service", got, expected);
     Problems::of(&path.display().to_string(), [problem])
 }
 

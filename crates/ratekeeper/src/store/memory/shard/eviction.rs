@@ -212,8 +212,10 @@ mod tests {
 
     const RULE: RuleNumber = RuleNumber::from_bits(1);
 
+    /// Spread over the table like real ones: with one home for all, each insert would search everything.
     fn fingerprint(number: u64) -> Fingerprint {
-        Fingerprint { high: number, low: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Fingerprint { high: spread, low: number }
     }
 
     /// Adds a counter of a rule that is full again at `end`, with `left` of 16 units.

@@ -9,39 +9,58 @@ local function roll(ch, window, at)
   ch.b = window
 end
 
--- Each of the functions that refund says whether anything of the charge still counted.
+-- The smaller of two numbers.
+local function at_most(number, bound) return number < bound and number or bound end
+
+-- A debt less another that is not larger.
+local function bucket_less(debt, rest, gone, part, limit)
+  if rest < part then return debt - gone - 1, rest + limit - part end
+  return debt - gone, rest - part
+end
+
+-- Gives units of a bucket back; how many, where one that has begun to drain is one.
+local function refund_bucket(ch, at)
+  local part = fmod(ch.detail, ch.limit)
+  local ends = ch.receipt + (ch.detail - part) / ch.limit
+  -- What was given back before stood at the end of the charge, and all behind it has moved up.
+  if ch.given > 0 then
+    local gone, over = span(ch.given, ch.window, ch.limit)
+    if not less(gone, over, ends, part) then return 0 end
+    ends, part = bucket_less(ends, part, gone, over, ch.limit)
+  end
+  -- Units drain in the order they came: what is left of a charge is owed until its receipt.
+  if ends < at then return 0 end
+  local gm, gr, still = ch.cm, ch.cr, ends - at
+  if less(still, part, gm, gr) then gm, gr = still, part end
+  local debt, rest = debt_of(ch, at)
+  if less(debt, rest, gm, gr) then gm, gr = debt, rest end
+  if gm + gr == 0 then return 0 end -- nothing is no reason to round a debt to the rate of another quota
+  debt, rest = bucket_less(debt, rest, gm, gr, ch.limit)
+  ch.a, ch.c, ch.e = at + debt, rest, ch.limit
+  local units, over = muldivmod(ch.limit, gm, ch.window)
+  return at_most(units + ((over + gr) + (ch.window - (over + gr) % ch.window) % ch.window) / ch.window, ch.cost)
+end
+
+-- Each of the functions that refund says how many units of the charge still counted.
 local function refund_packed(ch, at)
-  local is_there = false
+  local back = 0
   if ch.alg == FIXED then
-    is_there = ch.receipt == ch.a and at < ch.a and ch.c > 0
-    if is_there then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
+    if ch.receipt == ch.a and at < ch.a then back = at_most(ch.c, ch.cost) end
+    ch.c = ch.c - back
   elseif ch.alg == SLIDING then
     roll(ch, ch.b, at)
     if ch.receipt == ch.a then
-      is_there = ch.e > 0
-      ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
+      back = at_most(ch.e, ch.cost)
+      ch.e = ch.e - back
     elseif ch.receipt + ch.b == ch.a then
-      is_there = ch.c > 0
-      ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
+      back = at_most(ch.c, ch.cost)
+      ch.c = ch.c - back
     end
   else
-    -- Units drain in the order they came: what is left of a charge is owed until its receipt.
-    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, fmod(ch.detail, ch.limit)
-    still = still + (ch.detail - part) / ch.limit
-    if ch.receipt < at then still, part = 0, 0 end
-    if less(still, part, gm, gr) then gm, gr = still, part end
-    local debt, rest = debt_of(ch, at)
-    is_there = gm + gr > 0 and debt + rest > 0
-    if less(gm, gr, debt, rest) then
-      debt, rest = debt - gm, rest - gr
-      if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
-    else
-      debt, rest = 0, 0
-    end
-    ch.a, ch.c, ch.e = at + debt, rest, ch.limit
+    back = refund_bucket(ch, at)
   end
   save(ch)
-  return is_there
+  return back
 end
 
 local function top_up_packed(ch, at)
@@ -71,35 +90,18 @@ local function top_up_packed(ch, at)
   save(ch)
 end
 
-local function adjust_list(ch, at)
-  local list = ch.list
-  if ch.kind == 0 then
-    if list.stored + list.tail == 0 then return false end
-    if ch.alg == LOG then return refund_log(list, ch, at) end
-    return release(list, ch, at)
-  elseif ch.alg == LOG then
-    if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
-    if ch.window > list.window then list.window = ch.window end
-    local last = last_of(list)
-    push(list, last > at and last or at, ch.cost)
-    list.changed = true
-  else
-    charge_list(list, ch, at)
-  end
-end
-
 local function adjust_kit(kit, ch)
   local units = ch.cost
   if ch.kind == 0 then
     -- Its time to live is known to a millisecond; another window ends much later.
     local ends = now + kit.left * 1000
-    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 or kit.count == 0 then return false end
-    units = -(units < kit.count and units or kit.count)
+    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return 0 end
+    units = -at_most(kit.count, units)
   elseif not kit.exists and kit.add == 0 then
     kit.left = ch.window / 1000
   end
   kit.count, kit.add = kit.count + units, kit.add + units
-  return true
+  return -units
 end
 
 -- Cuts a refund to what its receipt has left; false if what is noted of it cannot be read.
@@ -119,34 +121,43 @@ local function look_up_note(ch)
   return true
 end
 
-local function take_note(ch)
-  values[ch.note] = pack(NOTE, FORMAT, ch.given + ch.cost)
+local function take_note(ch, units)
+  values[ch.note] = pack(NOTE, FORMAT, ch.given + units)
   found[ch.note] = ch.until_when
   mark(ch.note, ANEW)
+end
+
+-- When a charge is changed: now, or at the newest instant of its counter.
+local function instant_for(ch)
+  local seen, window = newest(ch)
+  return seen > now and seen - now <= window and seen or now
 end
 
 -- Changes one charge; how many units of it were given back.
 local function adjust_one(ch)
   load(ch) -- again: two charges may share a value
-  if ch.note > 0 then look_up_note(ch) end
+  if ch.note > 0 then
+    look_up_note(ch)
+    if values[ch.note] and ch.until_when <= now then -- it has outlived its time to live
+      values[ch.note] = false
+      mark(ch.note, ANEW)
+    end
+  end
   -- No receipt is of a quota that lets nothing pass.
   if ch.cost == 0 or ch.limit == 0 then return 0 end
-  local at = now
-  local seen, window = newest(ch)
-  if seen > at and seen - at <= window then at = seen end
-  local is_there = false
+  local at, back = instant_for(ch), 0
   if ch.list then
-    is_there = adjust_list(ch, at)
+    if ch.kind == 1 then top_up_list(ch, at) else back = refund_list(ch, at) end
   elseif ch.kit then
-    is_there = adjust_kit(ch.kit, ch)
+    back = adjust_kit(ch.kit, ch)
   elseif ch.kind == 1 then
     top_up_packed(ch, at)
   elseif ch.index then
-    is_there = refund_packed(ch, at)
+    back = refund_packed(ch, at)
   end
-  if ch.kind == 1 or not is_there then return 0 end
-  if ch.note > 0 then take_note(ch) end
-  return ch.cost
+  if ch.kind == 1 or back == 0 then return 0 end
+  if ch.note > 0 then take_note(ch, back) end
+  return back
 end
 
 local function adjust(n, pos, deny_writes)
@@ -158,7 +169,7 @@ local function adjust(n, pos, deny_writes)
     kind, receipt, detail, k, note, in_all, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
     local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
-    ch.note, ch.whole, ch.until_when = note, in_all, until_when
+    ch.note, ch.whole, ch.until_when, ch.given = note, in_all, until_when, 0
     charges[i], pos = ch, pos + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
@@ -171,7 +182,8 @@ local function adjust(n, pos, deny_writes)
   if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   for i = 1, n do
     local ch = charges[i]
-    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note) or nil
+    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note)
+        or ch.list and not can_adjust(ch, instant_for(ch)) and unreadable(ch.k) or nil
   end
   if failure then return failure, pos end
   if known then
@@ -186,14 +198,40 @@ local function adjust(n, pos, deny_writes)
   return concat(answer), pos
 end
 
+-- Whether something counts in any window of a counter that is there.
+local function counts_in_a_window(ch)
+  local value = values[ch.k]
+  local count = byte(value, 2)
+  for i = 1, count do
+    local tag, _, a, b, c, e = record(value, count, i)
+    if tag == ch.tag and expiry(ch.alg, a, b, c, e) > now then return true end
+  end
+  return false
+end
+
 local function reset(alg, pos, deny_writes)
   local ch = { alg = alg, all_windows = true }
   ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
-  local failure = load(ch)
-  if failure then return failure, pos end
+  if load(ch) then
+    -- Unreadable: only a reset may delete it.
+    if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
+    found[ch.k], values[ch.k] = nil, false
+    write('DEL', KEYS[ch.k])
+    return '\14', pos
+  end
   local list, kit = ch.list, ch.kit
   -- There, or about to be: an earlier item of the batch may have made it.
   local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
+  -- What is over counts for nothing: it goes, and nobody is told of it.
+  local is_live = is_there
+  if ch.index then
+    is_live = counts_in_a_window(ch)
+  elseif list then
+    is_live = false
+    for i = 1, list.n do
+      if list_expiry(list[i], list[i].shift) > now then is_live = true end
+    end
+  end
   if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   if ch.index then
     ch.a = nil
@@ -202,7 +240,7 @@ local function reset(alg, pos, deny_writes)
     found[ch.k], values[ch.k] = nil, false
     write('DEL', KEYS[ch.k])
   end
-  return is_there and '\14' or '\15', pos
+  return is_live and '\14' or '\15', pos
 end
 
 return { check = check, adjust = adjust, reset = reset, write_list = write_list }

@@ -3,7 +3,10 @@
 -- The newest instant a counter has seen, and its window.
 local function newest(ch)
   if ch.list then
-    if ch.alg == LOG then return last_of(ch.list), ch.list.window end
+    if ch.alg == LOG then
+      local list = list_of(ch)
+      return last_in(list) - list.shift, list.window
+    end
   elseif ch.alg == FIXED then
     return ch.a - ch.b, ch.b
   elseif ch.alg == SLIDING and ch.c + ch.e > 0 then
@@ -24,23 +27,38 @@ local function heal(ch, at)
   ch.healed = true
 end
 
+-- Whether other windows leave no room for one in which nothing counts yet.
+local function has_too_many_lists(ch)
+  local family, others = ch.list, 0
+  for i = 1, family.n do
+    local list = family[i]
+    if list_expiry(list, list.shift) > now then
+      if list.own == ch.rm then return false end
+      others = others + 1
+    end
+  end
+  return others >= WINDOWS_MAX
+end
+
+-- Whether a charge on a list would pass. The list stays as it is: what a step of the clock means for it is one
+-- number, which the charge has until it is committed.
+local function list_admits(ch, at)
+  local list = list_of(ch)
+  ch.shift = shift_at(list, at)
+  ch.healed = ch.shift ~= list.shift
+  local used, ends, b, gone = live(list, ch.window, at, ch.shift)
+  local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
+  local has_room = used and used + cost <= ch.limit
+  ch.old = used and is_instant(at + ch.shift) and (not has_room or can_append(list, ch.shift, at))
+      and boiled_down(list, ch.limit, cost, ch.shift, used, ends, b, gone)
+  if not ch.old then ch.broken = true end
+  return has_room
+end
+
 -- Whether a charge alone would pass at `at`; heals what needs it.
 local function admits(ch, at)
   if ch.list then
-    if ch.alg == LOG then
-      ch.healed = heal_log(ch.list, at)
-    else
-      ch.healed = heal_leases(ch.list, ch.window, at)
-      if last_of(ch.list) > at + ch.window then fetch_all(ch.list) end -- `lease` will put one between them
-    end
-    local i, used = live(ch.list, ch.window, at)
-    local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
-    ch.old = i and not ch.list.broken and boiled_down(ch.list, ch.limit, cost, i, used)
-    if not ch.old then
-      ch.broken = true
-      return false
-    end
-    return used + cost <= ch.limit
+    return list_admits(ch, at)
   elseif ch.kit then
     local kit = ch.kit
     ch.healed = kit.exists and kit.left < 0
@@ -64,7 +82,11 @@ end
 
 local function commit(ch, charged, at)
   if ch.list then
-    if charged then charge_list(ch.list, ch, at) elseif ch.healed then ch.list.changed = true end
+    if charged then
+      charge_list(ch, ch.shift, at)
+    elseif ch.healed then
+      list_of(ch).shift, ch.list.changed = ch.shift, true
+    end
   elseif ch.kit then
     local kit = ch.kit
     if ch.healed then kit.heal, kit.left = true, ch.window / 1000 end

@@ -3,8 +3,7 @@
 local FORMAT = 2                                -- of values, as they are written
 local CHARGE = '<BBBBI4I4I4ddI4dI4I4Bh'
 local HEAD, FIXED_PART, TTL = '<BBI2', '<I4dI4I4', '<d'
-local EXACT = 9007199254740992
-local LIMIT_MAX, ENTRIES_MAX, WINDOW_MAX = 1000000000, 10000, 31622400000000
+local ENTRIES_MAX = 10000
 local TTL_MAX = 126489600000                    -- milliseconds: four years, and no state lasts as long
 local RENEWED = 1000                            -- milliseconds a key may outlive its override
 local NUMBER = '^%s*[%d%.eE+-]+%s*$'
@@ -23,10 +22,10 @@ end
 
 local plans = {}
 for p = 1, plan_count do
-  local n, groups, length = unpack_from(PLAN, blob, first)
-  plans[p] = { n = n, at = first + length }
+  local n, groups, length, named = unpack_from(PLAN, blob, first)
+  plans[p] = { n = n, at = first + length, named = named }
   if groups == 0 and length > PLAN_BYTES then plans[p].penal = first + PLAN_BYTES end
-  first = first + length + n * CHARGE_BYTES
+  first = first + length + n * CHARGE_BYTES + named
 end
 
 local values                 -- of strings and kits; '' where there is something else at the key
@@ -34,12 +33,24 @@ local found                  -- of kits and lists: what was read and what is to 
 local marks, dirty, to_write -- how to write a string, and which ones
 local out, o                 -- the reply in pieces
 
+-- Names the charges of a plan, and says how the values of those that share one end.
+local function name_charges(plan)
+  local at, first_of_run, from, bytes = plan.at + plan.n * CHARGE_BYTES, nil, nil, nil
+  for i = 1, plan.n do
+    local charge, length = plan[i], byte(blob, at)
+    if charge[3] == 0 then first_of_run, from, bytes = i, at, 0 end
+    charge.name, at, bytes = sub(blob, at, at + length), at + length + 1, bytes + length
+    if bytes > 0 then plan[first_of_run].tail = sub(blob, from, at - 1) end
+  end
+end
+
 -- The charges of a plan, each a list of its parts.
 local function charges_in(plan)
   if not plan[1] then
     for i = 1, plan.n do
       plan[i] = { unpack_from(CHARGE, blob, plan.at + (i - 1) * CHARGE_BYTES) }
     end
+    if plan.named > 0 then name_charges(plan) end
   end
   return plan
 end

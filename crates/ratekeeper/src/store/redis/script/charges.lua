@@ -12,7 +12,7 @@ local function charge_of(parts)
   local ch = {
     alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
     window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
-    shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
+    name = parts.name, shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
     lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags % 64 >= 32, any_window = flags >= 64,
   }
   if flags % 32 >= 16 then

@@ -11,9 +11,11 @@
 --             d  now in microseconds, -1 to ask the server
 --             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
 --           then the plans, of which checks that ask for the same share one: B charges, B
---           groups, I2 bytes until the charges begin, the groups, the charges. There are groups
---           if a check can go the short way, one for each value: B counters, B kind (1 token
---           buckets, 2 a fixed window), B how many are overridable, how such a value begins, and
+--           groups, I2 bytes until the charges begin, I2 bytes of names, the groups, the charges, the
+--           names: for each charge B length and the name of its quota within its rule; none if no
+--           quota has one. There are groups if a check can go the short way, one for each value: B
+--           counters, B kind (1 token buckets, 2 a fixed window), B how many are overridable, how such a
+--           value begins, and
 --           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
 --           I4 limit, d window, I4 cost, d 0, I4 0). In the place of groups a plan may have penalties: B how
 --           many, and for each B flags (1 shadow, 2 denials are strikes, 4 grows with offences), B the
@@ -38,10 +40,11 @@
 --           I2 the organisation's override (0: none).
 --           A charge is B algorithm, B flags, B place in its key's value, B records that
 --           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
---           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
---           queue, B calendar unit (6: multiples of the window), h minutes east of UTC. Flags: 1 shadow,
---           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit
---           is 0, 64 one counter for all windows.
+--           cost adds to a bucket's debt, d and I4 the debt a bucket has room for (of a log and leases d the
+--           window of rule or plan, whatever an override's is, I4 0), I4 burst or queue, B calendar unit (6:
+--           multiples of the window), h minutes east of UTC. Flags: 1 shadow, 2 overridable, 4 lifted,
+--           8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit is 0, 64 one counter for
+--           all windows.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller
@@ -55,9 +58,9 @@
 --               strike that shut the gate, 4 one that would have if it were not shut already
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
 --             5 unreadable (I2 key)    6 a window too many of a quota and key
---             7 not written (B length): the server's reason
+--             7 not written (B length): the server's reason    8 a counter too many of a rule and key
 --             10 done (for each charge I4 the units given back)  11 settled before  12 lapsed  13 unknown
---             14 there was a counter  15 there was none
+--             14 something counted  15 nothing did
 --
 -- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where
 -- a product would be larger, it is divided digit by digit. Rounding is against the caller, but for sliding windows.

@@ -40,7 +40,9 @@ local function check(op, plan, pos, deny_writes)
   end
   if failure then return failure, pos end
   for i = 1, n do
-    if has_too_many_windows(charges[i]) then return '\6', pos end
+    local ch = charges[i]
+    if has_too_many_windows(ch) or ch.list and has_too_many_lists(ch) then return '\6', pos end
+    if has_too_many_counters(ch, charges) then return '\8', pos end
   end
   local answer, at = judge(charges, n, peek, deny_writes, penalties)
   if id and not peek and byte(answer) == 1 then

@@ -22,8 +22,6 @@ local function judge(charges, n, peek, deny_writes, penalties)
   local vetoed = denied
   for i = 1, n do
     local ch = charges[i]
-    -- What is only looked at must not keep what healing does to it.
-    if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
     ch.admitted = admits(ch, at)
     if ch.broken then return unreadable(ch.k), at end
     if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end

@@ -1,64 +1,30 @@
--- Sliding logs: an entry for each instant, oldest first.
-
--- Brings a log into what the clock could have made.
-local function heal_log(list, at)
-  local ahead = last_of(list) - at
-  if ahead <= list.window or not fetch_all(list) then return false end
-  for i = list.head, list.tail do
-    list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
-  end
-  return true
-end
+-- Sliding logs: an entry for each instant.
 
 -- Notes units at an instant, together with what came at the same one.
 local function push(list, at, units)
-  local i = list.tail
-  if i >= list.head and last_of(list) == at then
-    if list.units[i] + units > U32_MAX then units = U32_MAX - list.units[i] end
-    list.units[i] = list.units[i] + units
-    list.last_changed = true
-  else
-    append(list, at, units, 0)
-  end
-  list.used = list.used + units
+  if list.blocks == 0 or last_in(list) ~= at then return append(list, at, units) end
+  local n = list.blocks
+  local block = block_of(list, n)
+  local from = #block.text - ENTRY_BYTES
+  local _, known = unpack_from(ENTRY, block.text, from + 1)
+  if known + units > U32_MAX then units = U32_MAX - known end
+  block.text = sub(block.text, 1, from) .. pack(ENTRY, at, known + units)
+  if block.at then block.units[block.n] = known + units end
+  set_block(list, n, block.id, 0, block.n, units_in(list, n) + units, at)
+  list.units = list.units + units
+  touch(list, block)
 end
 
--- The entry of an instant; nothing if there is none, or it cannot be read. Halves what is left to look at, so
--- that a long log costs no more than a dozen reads.
-local function entry_at(list, instant)
-  local low, high = list.head, list.tail
-  while low <= high do
-    local middle = (low + high - (low + high) % 2) / 2
-    if not list.at[middle] then fetch(list, middle, middle) end
-    local at = list.at[middle]
-    if not at then return nil end
-    if at == instant then return middle end
-    if at < instant then low = middle + 1 else high = middle - 1 end
+-- The entry that a receipt names: its block and its place there. Nothing if there is none; false if the block cannot be
+-- read.
+local function entry_of(list, ch, at)
+  local instant = ch.receipt + list.shift
+  if ch.receipt + ch.window <= at or list_expiry(list, list.shift) <= at or instant < list.since then return nil end
+  local b = first_after(list, instant - 1)
+  if b > list.blocks then return nil end
+  local block = entries_of(list, b)
+  if not block then return false end
+  for j = 1, block.n do
+    if block.at[j] == instant then return b, block, j end
   end
-end
-
--- Takes from the entry that the receipt names and no other.
-local function refund_log(list, ch, at)
-  if ch.receipt + ch.window <= at then return false end
-  local i = entry_at(list, ch.receipt)
-  if not i then return false end
-  local units = ch.cost < list.units[i] and ch.cost or list.units[i]
-  local left = list.units[i] - units
-  if list.changed or list.rewrite then
-    if not fetch_all(list) then return false end
-    list.units[i], list.used, list.changed = left, list.used - units, true
-    if left == 0 then take_out(list, i) end
-    return true
-  end
-  -- As it is stored: one entry changes, and the header.
-  local key = KEYS[list.k]
-  if left > 0 then
-    write('LSET', key, i, pack(ENTRY, list.at[i], left, list.number[i]))
-  else
-    write('LREM', key, '1', pack(ENTRY, list.at[i], list.units[i], list.number[i]))
-  end
-  local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - units, list.next)
-  write('LSET', key, '0', head)
-  found[list.k] = nil
-  return true
 end

@@ -36,30 +36,32 @@ local function ordinary_kit(k, cost, limit, window)
   return true
 end
 
--- Tells the value at a key; false if another way must see to it.
-local function ordinary_value(value, size)
+-- Tells the value at a key, which ends with the names of its quotas; false if another way must see to it.
+local function ordinary_value(value, size, tail)
   if not value then
     o = o + 1
     out[o] = '\0'
     return true
   end
-  local format, count = byte(value, 1, 2)
-  if #value ~= value_bytes(size) or format ~= FORMAT or count ~= size then return false end
+  local format, count, low, high = byte(value, 1, 4)
+  if #value ~= value_bytes(size) + #tail or format ~= FORMAT or count ~= size or low + 256 * high ~= #tail then
+    return false
+  end
   out[o + 1], out[o + 2] = pack('<BI2', 2, #value), value
   o = o + 2
   return true
 end
 
 -- Notes the value that `state` makes, which lasts until `last`.
-local function ordinary_write(k, value, size, last)
+local function ordinary_write(k, value, size, last, tail)
   local how, ttl = IN_PLACE, value and unpack_from(TTL, value, ttl_at(size)) or 0
   if not value or not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
-  state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, 0, ttl
+  state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, #tail, ttl
   local format = size == 1 and '<BBI2I4dI4I4dddI4'
       or '<BBI2' .. string.rep('I4dI4I4', size) .. string.rep('d', size + 1) .. string.rep('dI4', size)
   pending = pending + 1
   pending_keys[pending], pending_marks[pending], pending_costs[pending] = k, how, nil
-  pending_values[pending] = pack(format, unpack(state, 1, 4 + 7 * size))
+  pending_values[pending] = pack(format, unpack(state, 1, 4 + 7 * size)) .. tail
 end
 
 -- Whether a counter of a value has room, and until when it lasts; nothing if another way must see to it.
@@ -100,7 +102,7 @@ end
 -- Judges a check. Returns where the next item begins, or nothing if another way must see to it.
 local function ordinary(plan, pos)
   charges_in(plan)
-  local begin, denied, k, value, last = o + 1, false, nil, nil, 0
+  local begin, denied, k, value, last, tail = o + 1, false, nil, nil, 0, ''
   o, pending = begin, 0
   for i = 1, plan.n do
     local charge = plan[i]
@@ -108,7 +110,7 @@ local function ordinary(plan, pos)
     if flags > 3 or place >= size or cost == 0 or alg == LOG or alg == LEASES then return nil end
     if place == 0 then
       k, pos = unpack_from('<I2', blob, pos)
-      value, last = values[k], 0
+      value, last, tail = values[k], 0, charge.tail or ''
     end
     local limit, window, cm, cr, rm, rr, burst = ordinary_terms(charge, pos)
     if not limit then return nil end
@@ -120,7 +122,7 @@ local function ordinary(plan, pos)
       if place > 0 then
         o = o + 1
         out[o] = value and '\1' or '\0'
-      elseif not ordinary_value(value, size) then
+      elseif not ordinary_value(value, size, tail) then
         return nil
       end
       has_room, ends = ordinary_packed(charge, value, limit, burst, window, cm, cr, rm, rr)
@@ -129,7 +131,7 @@ local function ordinary(plan, pos)
     if not has_room and flags % 2 == 0 then denied = true end
     if ends then
       if ends > last then last = ends end
-      if place + 1 == size and not denied then ordinary_write(k, value, size, last) end
+      if place + 1 == size and not denied then ordinary_write(k, value, size, last, tail) end
     end
   end
   if not denied then ordinary_charged() end

@@ -1,5 +1,7 @@
 -- Penalties: gates that deny, strikes and offences.
 local PENALTY, PENALTY_BYTES = '<BBBBI4I4I4I4dI4ddI4dI4', 64 -- then the sentences
+-- What values call their counters, each with its length before it.
+local GATE_NAME, STRIKES_NAME, OFFENCES_NAME = '\7penalty', '\7strikes', '\8offences'
 
 -- The penalties of a plan, with their keys; and where the item goes on. Their gates and
 -- strikes are put behind the charges, because they have a say in the instant.
@@ -25,10 +27,12 @@ local function penalties_of(plan, charges, pos)
       shadow = flags % 2 == 1, counts = flags % 4 >= 2, first = t[2] + 1, last = t[2] + t[3],
       sentences = t.sentences, n = t[4],
       gate = { alg = FIXED, k = k, tag = t[5], cost = 1, limit = 1, extra = 1, window = t.sentences[1],
-               any_window = true },
-      strikes = { alg = FIXED, k = k, tag = t[6], cost = 1, limit = t[8], extra = t[8], window = t[9] },
+               any_window = true, name = GATE_NAME },
+      strikes = { alg = FIXED, k = k, tag = t[6], cost = 1, limit = t[8], extra = t[8], window = t[9],
+                  name = STRIKES_NAME },
       offences = flags >= 4 and { alg = TOKEN, k = k, tag = t[7], cost = 1, limit = t[10], extra = t[10],
-                                  window = t[11], cm = t[12], cr = t[13], rm = t[14], rr = t[15] },
+                                  window = t[11], cm = t[12], cr = t[13], rm = t[14], rr = t[15],
+                                  name = OFFENCES_NAME },
     }
     penalties[i] = penalty
     charges[n + 2 * i - 1], charges[n + 2 * i] = penalty.gate, penalty.strikes

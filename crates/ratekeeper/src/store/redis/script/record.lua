@@ -1,5 +1,6 @@
 -- Packed values: the counters of a rule and subject in one string.
-local WINDOWS_MAX = 8 -- of a quota and key, in which something counts
+local WINDOWS_MAX = 8 -- of a quota and key, in which something counts, under all algorithms together
+local COUNTERS_MAX = 255 -- of a rule and key, in which something counts
 
 -- The i-th of the records in a value.
 local function record(value, count, i)
@@ -10,6 +11,17 @@ local function record(value, count, i)
   return tag, window, a, b, c, limit, limit, burst
 end
 
+-- The names in a value, each with its length before it. What cannot be read counts nothing: it is left out.
+local function names_in(value, count)
+  local names, at = {}, value_bytes(count) + 1
+  for i = 1, count do
+    local length = byte(value, at) or 0
+    names[i] = at + length <= #value and sub(value, at, at + length) or '\0'
+    at = at + length + 1
+  end
+  return names
+end
+
 -- The window that is part of a counter's identity: one on the calendar is another one, and so is an aligned one.
 local function window_of(ch)
   if ch.any_window then return 0 end
@@ -17,7 +29,7 @@ local function window_of(ch)
   return ch.calendar and ch.window + 1 or ch.window
 end
 
--- Whether a counter would be in a window too many of its quota and key.
+-- Whether a counter would be in a window too many of its quota and key, under whichever algorithm.
 local function has_too_many_windows(ch)
   local value, of, windows = values[ch.k], window_of(ch), 0
   if ch.list or ch.kit or of == 0 or not value then return false end
@@ -25,11 +37,29 @@ local function has_too_many_windows(ch)
   local count = byte(value, 2)
   for i = 1, count do
     local tag, window, a, b, c, e = record(value, count, i)
-    if tag == ch.tag and window ~= of and window > 0 and expiry(ch.alg, a, b, c, e) > now then
+    local is_own = tag == ch.tag and window == of
+    if tag - tag % 8 == ch.tag - ch.tag % 8 and not is_own and window > 0 and expiry(tag % 8, a, b, c, e) > now then
       windows = windows + 1
     end
   end
   return windows >= WINDOWS_MAX
+end
+
+-- Whether the value of a counter would have more of them than a byte can tell with those of all charges.
+local function has_too_many_counters(ch, charges)
+  local value = not ch.list and not ch.kit and values[ch.k]
+  if not value or byte(value, 2) + #charges <= COUNTERS_MAX then return false end
+  local count, needed = byte(value, 2), 0
+  for i = 1, count do
+    local tag, _, a, b, c, e = record(value, count, i)
+    if expiry(tag % 8, a, b, c, e) > now then needed = needed + 1 end
+  end
+  for i = 1, #charges do
+    local other = charges[i]
+    local is_live = other.index and expiry(other.alg, other.a, other.b, other.c, other.e) > now
+    if other.k == ch.k and not is_live then needed = needed + 1 end
+  end
+  return needed > COUNTERS_MAX
 end
 
 -- Finds the record of a counter in a value that can be read; says whether its numbers can be.
@@ -71,14 +101,19 @@ local function load(ch)
   return not seek(ch, value) and unreadable(ch.k) or nil
 end
 
--- Writes a record into its key's value, or takes it out (without `ch.a`).
+-- Writes a record into its key's value, or takes it out (without `ch.a`). A check puts its own records first, in
+-- its order, and drops what is over: from the next one on, the value is as the ordinary ways expect it.
 local function save(ch)
   local value, k, count = values[ch.k], ch.k, 0
-  local fixed, bs, moving, n, ttl, is_there, of = {}, {}, {}, 0, 0, false, window_of(ch)
-  local function keep(tag, window, a, b, c, e, limit, burst)
+  local fixed, bs, moving, names, n, ttl, of = {}, {}, {}, {}, 0, 0, window_of(ch)
+  local place = ch.size and ch.size > 0 and ch.place + 1
+  local function keep(at, name, tag, window, a, b, c, e, limit, burst)
     n = n + 1
-    fixed[n], moving[n] = pack(FIXED_PART, tag, window, limit, burst), pack(MOVING_PART, a, c)
-    bs[n] = pack(NUMBER_PART, tag % 8 == SLIDING and e or b)
+    if at > n then at = n end
+    table.insert(names, at, name)
+    table.insert(fixed, at, pack(FIXED_PART, tag, window, limit, burst))
+    table.insert(moving, at, pack(MOVING_PART, a, c))
+    table.insert(bs, at, pack(NUMBER_PART, tag % 8 == SLIDING and e or b))
   end
   -- A bucket's fraction is told in the limit beside it.
   local limit, burst = ch.limit, ch.extra
@@ -87,25 +122,29 @@ local function save(ch)
     count = byte(value, 2)
     ttl = unpack_from(TTL, value, ttl_at(count))
   end
+  local known, name = value and names_in(value, count), ch.name
+  -- What is added makes a value longer, so then what is over goes; and from a value that is longer than its rule.
+  local keeps_all = ch.index and not (place and count > ch.size) or not ch.a
+  local own
   for i = 1, count do
     local tag, window, a, b, c, e, was_limit, was_burst = record(value, count, i)
     if tag == ch.tag and (window == of or not ch.a and ch.all_windows) then
-      is_there = true
-      if ch.a then keep(tag, window, ch.a, ch.b, ch.c, ch.e, limit, burst) end
-    -- Only what is added makes a value longer, so then what is over goes.
-    elseif ch.index or not ch.a or expiry(tag % 8, a, b, c, e) > now then
-      keep(tag, window, a, b, c, e, was_limit, was_burst)
+      own, name = own or n + 1, name or known[i]
+    elseif keeps_all or expiry(tag % 8, a, b, c, e) > now then
+      keep(n + 1, known[i], tag, window, a, b, c, e, was_limit, was_burst)
     end
   end
-  if ch.a and not is_there then keep(ch.tag, of, ch.a, ch.b, ch.c, ch.e, limit, burst) end
+  if ch.a then keep(place or own or n + 1, name or '\0', ch.tag, of, ch.a, ch.b, ch.c, ch.e, limit, burst) end
+  if n > COUNTERS_MAX then return end -- no check does that: what is settled beyond its estimate could
   if n == 0 then
     values[k] = false
     return mark(k, ANEW)
   end
   local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
   if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
-  if count ~= n then how = ANEW end
-  local rest = value and sub(value, value_bytes(count) + 1) or ''
-  values[k] = pack(HEAD, FORMAT, n, #rest) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. rest
+  local tail = concat(names)
+  if #tail == n then tail = '' end -- no quota has a name
+  values[k] = pack(HEAD, FORMAT, n, #tail) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. tail
+  if not value or #values[k] ~= #value then how = ANEW end
   mark(k, how)
 end

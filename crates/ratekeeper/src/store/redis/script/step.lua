@@ -10,6 +10,8 @@ end
 local function is_sound(alg, a, b, c, e)
   if not is_instant(a) then return false end
   if alg == TOKEN or alg == LEAKY then return is_instant(b) and (c == 0 or c < e) end
+  -- The count of a sliding window is stored as a number that can be any.
+  if alg == SLIDING and not (e >= 0 and e <= 4294967295 and e % 1 == 0) then return false end
   return is_length(b)
 end
 
