@@ -11,9 +11,11 @@
 --             d  now in microseconds, -1 to ask the server
 --             I2 items, I2 plans, I2 strings, I2 kits, I2 lists, I2 overrides
 --           then the plans, of which checks that ask for the same share one: B charges, B
---           groups, I2 bytes until the charges begin, the groups, the charges. There are groups
---           if a check can go the short way, one for each value: B counters, B kind (1 token
---           buckets, 2 a fixed window), B how many are overridable, how such a value begins, and
+--           groups, I2 bytes until the charges begin, I2 bytes of names, the groups, the charges, the
+--           names: for each charge B length and the name of its quota within its rule; none if no
+--           quota has one. There are groups if a check can go the short way, one for each value: B
+--           counters, B kind (1 token buckets, 2 a fixed window), B how many are overridable, how such a
+--           value begins, and
 --           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
 --           I4 limit, d window, I4 cost, d 0, I4 0). In the place of groups a plan may have penalties: B how
 --           many, and for each B flags (1 shadow, 2 denials are strikes, 4 grows with offences), B the
@@ -38,10 +40,11 @@
 --           I2 the organisation's override (0: none).
 --           A charge is B algorithm, B flags, B place in its key's value, B records that
 --           value should have (0: look), I4 tag, I4 cost, I4 limit, d window, d and I4 what the
---           cost adds to a bucket's debt, d and I4 the debt a bucket has room for, I4 burst or
---           queue, B calendar unit (6: multiples of the window), h minutes east of UTC. Flags: 1 shadow,
---           2 overridable, 4 lifted, 8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit
---           is 0, 64 one counter for all windows.
+--           cost adds to a bucket's debt, d and I4 the debt a bucket has room for (of a log and leases d the
+--           window of rule or plan, whatever an override's is, I4 0), I4 burst or queue, B calendar unit (6:
+--           multiples of the window), h minutes east of UTC. Flags: 1 shadow, 2 overridable, 4 lifted,
+--           8 blocked, 16 windows by the clock, 32 a bucket without a rate: its limit is 0, 64 one counter for
+--           all windows.
 -- ARGV[2..] what `once` items keep beside their answer, opaque to the script.
 -- Reply     one string: d now, and an answer for each item that begins with its status
 --             1 allowed, 2 denied: for each charge what was found, so that the caller
@@ -55,9 +58,9 @@
 --               strike that shut the gate, 4 one that would have if it were not shut already
 --             3 repeated (I4 length): the whole record of the id    4 id of another check
 --             5 unreadable (I2 key)    6 a window too many of a quota and key
---             7 not written (B length): the server's reason
+--             7 not written (B length): the server's reason    8 a counter too many of a rule and key
 --             10 done (for each charge I4 the units given back)  11 settled before  12 lapsed  13 unknown
---             14 there was a counter  15 there was none
+--             14 something counted  15 nothing did
 --
 -- Times are whole microseconds. Numbers are doubles that hold integers below 2^53; where
 -- a product would be larger, it is divided digit by digit. Rounding is against the caller, but for sliding windows.
@@ -70,14 +73,14 @@ local function general()
 -- The layouts that both ways read and write. A unit test compares them with the library's.
 -- luacheck: push ignore 211
 local HEADER = '<dI2I2I2I2I2I2'                 -- of a batch
-local PLAN, PLAN_BYTES = '<BBI2', 4             -- then its groups or penalties, then its charges
+local PLAN, PLAN_BYTES = '<BBI2I2', 6           -- then its groups or penalties, its charges, its names
 local GROUP_BYTES = 3
 local TERMS, TERMS_BYTES = '<I4dI4dI4', 28
 local CHARGE_BYTES = 55
 -- A value: B format, B counters, I2 bytes at its end; for each counter I4 tag, d window, I4 limit, I4 burst, which
 -- seldom change, and d b for each; d the end of the time to live; for each counter d a, I4 c.
--- What a, b and c are is with the algorithms. Limit and burst are those of the last charge. What is at the
--- end is kept as it is: none yet, the names of quotas later.
+-- What a, b and c are is with the algorithms. Limit and burst are those of the last charge. At the end are the
+-- names of the quotas within their rule, for each counter B length and the name; nothing if no quota has one.
 local HEAD_BYTES, FIXED_BYTES, TTL_BYTES, B_BYTES, MOVING_BYTES = 4, 20, 8, 8, 12
 local MOVING_PART, NUMBER_PART = '<dI4', '<d'
 local SLACK_MIN, SLACK_MAX = 1000000, 60000000  -- what a key lives beyond its state, in microseconds
@@ -108,10 +111,10 @@ end
 
 local plans = {}
 for p = 1, plan_count do
-  local n, groups, length = unpack_from(PLAN, blob, first)
-  plans[p] = { n = n, at = first + length }
+  local n, groups, length, named = unpack_from(PLAN, blob, first)
+  plans[p] = { n = n, at = first + length, named = named }
   if groups == 0 and length > PLAN_BYTES then plans[p].penal = first + PLAN_BYTES end
-  first = first + length + n * CHARGE_BYTES
+  first = first + length + n * CHARGE_BYTES + named
 end
 
 local values                 -- of strings and kits; '' where there is something else at the key
@@ -119,12 +122,24 @@ local found                  -- of kits and lists: what was read and what is to 
 local marks, dirty, to_write -- how to write a string, and which ones
 local out, o                 -- the reply in pieces
 
+-- Names the charges of a plan, and says how the values of those that share one end.
+local function name_charges(plan)
+  local at, first_of_run, from, bytes = plan.at + plan.n * CHARGE_BYTES, nil, nil, nil
+  for i = 1, plan.n do
+    local charge, length = plan[i], byte(blob, at)
+    if charge[3] == 0 then first_of_run, from, bytes = i, at, 0 end
+    charge.name, at, bytes = sub(blob, at, at + length), at + length + 1, bytes + length
+    if bytes > 0 then plan[first_of_run].tail = sub(blob, from, at - 1) end
+  end
+end
+
 -- The charges of a plan, each a list of its parts.
 local function charges_in(plan)
   if not plan[1] then
     for i = 1, plan.n do
       plan[i] = { unpack_from(CHARGE, blob, plan.at + (i - 1) * CHARGE_BYTES) }
     end
+    if plan.named > 0 then name_charges(plan) end
   end
   return plan
 end
@@ -486,30 +501,32 @@ local function ordinary_kit(k, cost, limit, window)
   return true
 end
 
--- Tells the value at a key; false if another way must see to it.
-local function ordinary_value(value, size)
+-- Tells the value at a key, which ends with the names of its quotas; false if another way must see to it.
+local function ordinary_value(value, size, tail)
   if not value then
     o = o + 1
     out[o] = '\0'
     return true
   end
-  local format, count = byte(value, 1, 2)
-  if #value ~= value_bytes(size) or format ~= FORMAT or count ~= size then return false end
+  local format, count, low, high = byte(value, 1, 4)
+  if #value ~= value_bytes(size) + #tail or format ~= FORMAT or count ~= size or low + 256 * high ~= #tail then
+    return false
+  end
   out[o + 1], out[o + 2] = pack('<BI2', 2, #value), value
   o = o + 2
   return true
 end
 
 -- Notes the value that `state` makes, which lasts until `last`.
-local function ordinary_write(k, value, size, last)
+local function ordinary_write(k, value, size, last, tail)
   local how, ttl = IN_PLACE, value and unpack_from(TTL, value, ttl_at(size)) or 0
   if not value or not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
-  state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, 0, ttl
+  state[1], state[2], state[3], state[4 + 5 * size] = FORMAT, size, #tail, ttl
   local format = size == 1 and '<BBI2I4dI4I4dddI4'
       or '<BBI2' .. string.rep('I4dI4I4', size) .. string.rep('d', size + 1) .. string.rep('dI4', size)
   pending = pending + 1
   pending_keys[pending], pending_marks[pending], pending_costs[pending] = k, how, nil
-  pending_values[pending] = pack(format, unpack(state, 1, 4 + 7 * size))
+  pending_values[pending] = pack(format, unpack(state, 1, 4 + 7 * size)) .. tail
 end
 
 -- Whether a counter of a value has room, and until when it lasts; nothing if another way must see to it.
@@ -550,7 +567,7 @@ end
 -- Judges a check. Returns where the next item begins, or nothing if another way must see to it.
 local function ordinary(plan, pos)
   charges_in(plan)
-  local begin, denied, k, value, last = o + 1, false, nil, nil, 0
+  local begin, denied, k, value, last, tail = o + 1, false, nil, nil, 0, ''
   o, pending = begin, 0
   for i = 1, plan.n do
     local charge = plan[i]
@@ -558,7 +575,7 @@ local function ordinary(plan, pos)
     if flags > 3 or place >= size or cost == 0 or alg == LOG or alg == LEASES then return nil end
     if place == 0 then
       k, pos = unpack_from('<I2', blob, pos)
-      value, last = values[k], 0
+      value, last, tail = values[k], 0, charge.tail or ''
     end
     local limit, window, cm, cr, rm, rr, burst = ordinary_terms(charge, pos)
     if not limit then return nil end
@@ -570,7 +587,7 @@ local function ordinary(plan, pos)
       if place > 0 then
         o = o + 1
         out[o] = value and '\1' or '\0'
-      elseif not ordinary_value(value, size) then
+      elseif not ordinary_value(value, size, tail) then
         return nil
       end
       has_room, ends = ordinary_packed(charge, value, limit, burst, window, cm, cr, rm, rr)
@@ -579,7 +596,7 @@ local function ordinary(plan, pos)
     if not has_room and flags % 2 == 0 then denied = true end
     if ends then
       if ends > last then last = ends end
-      if place + 1 == size and not denied then ordinary_write(k, value, size, last) end
+      if place + 1 == size and not denied then ordinary_write(k, value, size, last, tail) end
     end
   end
   if not denied then ordinary_charged() end
@@ -660,7 +677,7 @@ local function charge_of(parts)
   local ch = {
     alg = parts[1], place = parts[3], size = parts[4], tag = parts[5], cost = parts[6], limit = parts[7],
     window = parts[8], cm = parts[9], cr = parts[10], rm = parts[11], rr = parts[12], extra = parts[13],
-    shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
+    name = parts.name, shadow = flags % 2 == 1, overridable = flags % 4 >= 2,
     lifted = flags % 8 >= 4, blocked = flags % 16 >= 8, closed = flags % 64 >= 32, any_window = flags >= 64,
   }
   if flags % 32 >= 16 then
@@ -694,299 +711,523 @@ local function resolve(ch)
   override(ch, terms[1] or ch.limit, terms[2])
   ch.found = pack('<Bdd', level, ch.limit, terms[2])
 end
--- Lists: a header, then the entries (instant, units, number) in order. Only the ends are
--- read, unless something unusual happens.
-local LIST, LIST_BYTES, ENTRY, ENTRY_BYTES = '<BBI2ddddI4', 40, '<dI4I4', 16
+-- Lists: logs and holders of leases, each a list of the server. Its first element is an index of the others: blocks of
+-- up to 100 entries (instant, units; of a holder its number, too), oldest first. So a check reads the index and at most
+-- two blocks, and what has expired goes by blocks. A block stays at its place; places of blocks that went are used
+-- again.
+--
+-- The index: B format, B algorithm, B lists, B 0, d the end of the time to live, I2 places, I2 free ones. Then the
+-- lists, one for each window of rule or plan: d that window, d how long entries are kept, d the newest instant at which
+-- a place was taken (of leases), d what to take off all instants since the clock stepped back, d the instant before
+-- which all is gone, d the first entry that is not (0: look; there may be none so old any more), d the units before it
+-- in the first block, d the units of all blocks, I4 the next holder's number, I2 blocks; and of each block I2 its
+-- place, I4 the number of its last holder, I2 entries, d units, d the instant of its last entry. At the end the free
+-- places, I2 each.
+local INDEX, INDEX_BYTES = '<BBBBdI2I2', 16
+local LIST, LIST_BYTES = '<ddddddddI4I2', 70
+local BLOCK, BLOCK_BYTES = '<I2I4I2dd', 24
+local NUMBER_AT, UNITS_AT, LAST_AT = 3, 9, 17 -- in what the index has of a block
+local ENTRY, ENTRY_BYTES = '<dI4', 12
+local HOLDER, HOLDER_BYTES = '<dI4I4', 16
+-- Two neighbours have more entries than fit one block, so that all of them have more than any limit has units.
+local BLOCK_MAX, BLOCKS_MAX = 100, 256
+local NUMBERS = 4294967296
 
-local function list_at(k, alg)
-  local list = found[k]
-  if list then return list end
-  local ends = look('LRANGE', KEYS[k], '0', '1')
-  if ends.err then return nil end
-  list = { k = k, alg = alg, at = {}, units = {}, number = {}, stored = 0, head = 1, tail = 0,
-           ttl = 0, window = 0, known = 0, used = 0, next = 0 }
-  if ends[1] then
-    if #ends[1] ~= LIST_BYTES or not READABLE[byte(ends[1])] or byte(ends[1], 2) ~= alg then return nil end
-    local _
-    _, _, _, list.ttl, list.window, list.known, list.used, list.next = unpack_from(LIST, ends[1])
-    local n = call('LLEN', KEYS[k]) - 1
-    list.exists, list.stored, list.tail = true, n, n
-    local newest = n > 1 and call('LINDEX', KEYS[k], '-1') or ends[2]
-    if n > 0 then
-      if #ends[2] ~= ENTRY_BYTES or #newest ~= ENTRY_BYTES then return nil end
-      list.at[1], list.units[1], list.number[1] = unpack_from(ENTRY, ends[2])
-      list.at[n], list.units[n], list.number[n] = unpack_from(ENTRY, newest)
-      if not is_instant(list.at[1]) or not is_instant(list.at[n]) then return nil end
-    end
-    if not is_length(list.window) or not is_instant(list.known) or not is_instant(list.used) then return nil end
-  end
-  found[k] = list
+local function new_list(family, own)
+  local list = { family = family, own = own, window = 0, newest = 0, shift = 0, since = 0, first = 0, gone = 0,
+                 units = 0, next = 0, blocks = 0, index = '', cache = {} }
+  family.n = family.n + 1
+  family[family.n] = list
   return list
 end
 
-local function fetch(list, i, to)
-  for offset, entry in ipairs(call('LRANGE', KEYS[list.k], i, to)) do
-    local at = i + offset - 1
-    if not list.at[at] and #entry == ENTRY_BYTES then
-      local instant, units, number = unpack_from(ENTRY, entry)
-      if is_instant(instant) then list.at[at], list.units[at], list.number[at] = instant, units, number end
+local function is_sound_list(list)
+  return is_length(list.own) and is_length(list.window) and is_instant(list.newest) and is_instant(list.shift)
+      and is_instant(list.since) and is_instant(list.first) and is_instant(list.gone) and is_instant(list.units)
+      and list.blocks <= BLOCKS_MAX and #list.index == list.blocks * BLOCK_BYTES
+      and (list.blocks > 0 or list.units == 0)
+end
+
+-- All lists of a key; nothing if they cannot be read.
+local function list_at(k, alg)
+  local family = found[k]
+  if family then return family end
+  local index = look('LINDEX', KEYS[k], '0')
+  if type(index) == 'table' then return nil end
+  family = { k = k, alg = alg, n = 0, ttl = 0, places = 0, stored = 0, free = '', dirty = {} }
+  if index then
+    if #index < INDEX_BYTES or not READABLE[byte(index)] or byte(index, 2) ~= alg then return nil end
+    local _, count, free
+    _, _, count, _, family.ttl, family.places, free = unpack_from(INDEX, index)
+    local pos = INDEX_BYTES + 1
+    for _ = 1, count do
+      if #index < pos + LIST_BYTES - 1 then return nil end
+      local list = new_list(family, 0)
+      list.own, list.window, list.newest, list.shift, list.since, list.first, list.gone, list.units, list.next,
+        list.blocks, pos = unpack_from(LIST, index, pos)
+      list.index = sub(index, pos, pos + list.blocks * BLOCK_BYTES - 1)
+      pos = pos + list.blocks * BLOCK_BYTES
+      if not is_sound_list(list) then return nil end
+    end
+    family.free = sub(index, pos)
+    -- After a first write nothing may fail, so all places must be there.
+    if #family.free ~= 2 * free or call('LLEN', KEYS[k]) ~= family.places + 1 then return nil end
+    family.exists, family.stored = true, family.places
+  end
+  found[k] = family
+  return family
+end
+
+-- The list of a charge: that of the window of its rule or plan.
+local function list_of(ch)
+  local family = ch.list
+  for i = 1, family.n do
+    if family[i].own == ch.rm then return family[i] end
+  end
+  return new_list(family, ch.rm)
+end
+
+local function last_in(list) return list.blocks > 0 and unpack_from('<d', list.index, #list.index - 7) or 0 end
+
+-- The newest instant that counts for the clock, as it is stored.
+local function newest_in(list) return list.family.alg == LEASES and list.newest or last_in(list) end
+
+-- From when on a list says no more than none.
+local function list_expiry(list, shift)
+  if list.window == 0 or list.family.alg == LOG and list.blocks == 0 then return 0 end
+  return newest_in(list) - shift + list.window
+end
+
+-- What to take off all instants: more, if the clock has stepped back by more than a window.
+local function shift_at(list, at)
+  local ahead = newest_in(list) - list.shift - at
+  return ahead > list.window and list.shift + ahead or list.shift
+end
+
+-- The first block that ends later than an instant.
+local function first_after(list, instant)
+  local low, high = 1, list.blocks + 1
+  while low < high do
+    local middle = (low + high - (low + high) % 2) / 2
+    if unpack_from('<d', list.index, (middle - 1) * BLOCK_BYTES + LAST_AT) > instant then
+      high = middle
+    else
+      low = middle + 1
     end
   end
+  return low
 end
 
--- Reads all entries, to write them anew; false if one of them cannot be read. A list that is `broken` is
--- left as it is.
-local function fetch_all(list)
-  if list.stored > 0 and not list.rewrite then fetch(list, 1, list.stored) end
-  for i = list.head, list.tail do
-    if not list.at[i] then
-      list.broken = true
-      return false
-    end
+local function units_in(list, i)
+  local units = unpack_from('<d', list.index, (i - 1) * BLOCK_BYTES + UNITS_AT)
+  return units
+end
+
+-- The i-th block as it is stored; nothing if it is not what the index says.
+local function block_of(list, i)
+  local id, _, count = unpack_from(BLOCK, list.index, (i - 1) * BLOCK_BYTES + 1)
+  local block = list.cache[id]
+  if block then return block end
+  local text = call('LINDEX', KEYS[list.family.k], id .. '')
+  local bytes = list.family.alg == LEASES and HOLDER_BYTES or ENTRY_BYTES
+  if not text or count < 1 or count > BLOCK_MAX or #text ~= count * bytes then return nil end
+  block = { id = id, text = text, n = count }
+  list.cache[id] = block
+  return block
+end
+
+-- The i-th block with its entries; nothing if they are not what the index says.
+local function entries_of(list, i)
+  local block = block_of(list, i)
+  if not block or block.at then return block end
+  local format, bytes, has_number = ENTRY, ENTRY_BYTES, list.family.alg == LEASES
+  if has_number then format, bytes = HOLDER, HOLDER_BYTES end
+  local ats, all, numbers, text, before, sum = {}, {}, {}, block.text, 0, 0
+  for j = 1, block.n do
+    local at, units, number = unpack_from(format, text, (j - 1) * bytes + 1)
+    if not (at >= before and is_instant(at) and units > 0) then return nil end
+    ats[j], all[j] = at, units
+    if has_number then numbers[j] = number end
+    before, sum = at, sum + units
   end
-  list.rewrite = true
-  return true
+  local _, _, _, units, last = unpack_from(BLOCK, list.index, (i - 1) * BLOCK_BYTES + 1)
+  if sum ~= units or before ~= last then return nil end
+  block.at, block.units, block.number = ats, all, numbers
+  return block
 end
 
--- The instant of an entry; nothing if it cannot be read.
-local function instant_in(list, i)
-  if not list.at[i] then fetch(list, i, i + 31 < list.stored and i + 31 or list.stored) end
-  return list.at[i]
-end
-
-local function last_of(list) return list.tail >= list.head and list.at[list.tail] or 0 end
-
-local function list_expiry(list)
-  if list.alg == LEASES then return list.known end
-  return list.tail >= list.head and last_of(list) + list.window or 0
-end
-
-local function copy_of(list)
-  local copy = {}
-  for name, value in pairs(list) do
-    if type(value) == 'table' then
-      local entries = {}
-      for i, entry in pairs(value) do entries[i] = entry end
-      value = entries
-    end
-    copy[name] = value
+-- The units that count, behind which instant those are, the block of the first and the units in it that do not count.
+-- Nothing if the blocks cannot be read, or are not what the index says.
+local function live(list, window, at, shift)
+  if list_expiry(list, shift) <= at or list.blocks == 0 then return 0 end
+  local ends = at + shift - window
+  if ends < list.since then ends = list.since - 1 end
+  if list.first > ends then return list.units - list.gone, ends, 1, list.gone end
+  local b, left = first_after(list, ends), list.units
+  for i = 1, b - 1 do left = left - units_in(list, i) end
+  if b > list.blocks then
+    if left ~= 0 then return nil end
+    return 0
   end
-  return copy
-end
-
--- The first entry that counts, and the units of it and all that follow. Nothing if the entries cannot be read, or
--- are not what the header says.
-local function live(list, window, at)
-  local i, used, ends = list.head, list.used, at
-  if list.alg == LOG then
-    if list_expiry(list) <= at then return list.tail + 1, 0 end
-    ends = at - window
-  end
-  while i <= list.tail do
-    local instant = instant_in(list, i)
-    if not instant then return nil end
-    if instant > ends then break end
-    used = used - list.units[i]
+  local block, i, gone = entries_of(list, b), 1, 0
+  if not block then return nil end
+  while block.at[i] <= ends do
+    gone = gone + block.units[i]
     i = i + 1
   end
-  if used < 0 or i > list.tail and used > 0 then return nil end
-  return i, used
+  if not (left - gone > 0) then return nil end
+  return left - gone, ends, b, gone
 end
 
--- What the caller needs of a list: at most two entries that answer as all of them would. Nothing if the header counts
--- more than the entries have.
-local function boiled_down(list, limit, cost, i, used)
-  local head = pack('<BddI4', 3, list.window, list.known, list.next)
+-- What the caller needs of a list: at most two entries that answer as all of them would. Nothing if the blocks are not
+-- what the index says.
+local function boiled_down(list, limit, cost, shift, used, ends, b, gone)
+  local function instant(at) return at > shift and at - shift or 0 end
+  local newest, last = instant(newest_in(list)), instant(last_in(list))
+  local head = pack('<BddI4', 3, list.window, newest, list.next)
   local function entry(at, units) return pack('<dI4', at, units > U32_MAX and U32_MAX or units) end
   -- The newest instant of a log counts even if none of its entries does.
-  if used == 0 then return last_of(list) == 0 and head .. '\0' or head .. '\1' .. entry(last_of(list), 0) end
-  if used + cost <= limit or cost > limit then
-    return head .. '\1' .. entry(last_of(list), used)
+  if used == 0 then return list.blocks == 0 and head .. '\0' or head .. '\1' .. entry(last, 0) end
+  if used + cost <= limit or cost > limit then return head .. '\1' .. entry(last, used) end
+  local left, here = used, units_in(list, b) - gone
+  while left - here + cost > limit do
+    left, b = left - here, b + 1
+    if b > list.blocks then return nil end
+    here = units_in(list, b)
   end
-  local left = used
-  while true do
-    local at = i <= list.tail and instant_in(list, i)
-    if not at then return nil end
-    left = left - list.units[i]
+  local block, i = entries_of(list, b), 1
+  if not block then return nil end
+  while block.at[i] and block.at[i] <= ends do i = i + 1 end
+  while block.at[i] do
+    left = left - block.units[i]
     if left + cost <= limit then
+      local at = instant(block.at[i])
       if left == 0 then return head .. '\1' .. entry(at, used) end
-      return head .. '\2' .. entry(at, used - left) .. entry(last_of(list), left)
+      return head .. '\2' .. entry(at, used - left) .. entry(last, left)
     end
     i = i + 1
   end
 end
+-- Blocks of lists that change. Nothing is written before every item of the batch is judged.
 
--- Takes an entry out of a list that was read whole.
-local function take_out(list, i)
-  for j = i, list.tail - 1 do
-    list.at[j], list.units[j], list.number[j] = list.at[j + 1], list.units[j + 1], list.number[j + 1]
-  end
-  list.tail = list.tail - 1
+local function set_block(list, i, id, number, count, units, last)
+  local from = (i - 1) * BLOCK_BYTES
+  list.index = sub(list.index, 1, from) .. pack(BLOCK, id, number, count, units, last)
+      .. sub(list.index, from + BLOCK_BYTES + 1)
 end
 
+local function touch(list, block)
+  list.family.dirty[block.id], list.family.changed = block, true
+end
+
+-- Takes n blocks out of the index, from the i-th on. Their places are free.
+local function drop_blocks(list, i, n)
+  if n == 0 then return end
+  local family, from, free = list.family, (i - 1) * BLOCK_BYTES, { list.family.free }
+  for j = 1, n do
+    local id, _, _, units = unpack_from(BLOCK, list.index, from + (j - 1) * BLOCK_BYTES + 1)
+    list.units, list.cache[id], family.dirty[id] = list.units - units, nil, nil
+    free[j + 1] = pack('<I2', id)
+  end
+  list.index = sub(list.index, 1, from) .. sub(list.index, from + n * BLOCK_BYTES + 1)
+  list.blocks, family.free, family.changed = list.blocks - n, concat(free), true
+  if i == 1 then list.first, list.gone = 0, 0 end
+end
+
+-- A place for a new block: one that was used before, or behind the last.
+local function free_place(family)
+  local free = family.free
+  if free == '' then
+    family.places = family.places + 1
+    return family.places
+  end
+  family.free = sub(free, 1, -3)
+  local place = unpack_from('<I2', free, #free - 1)
+  return place
+end
+
+-- Forgets what has expired.
+local function begin_anew(list, at)
+  if list_expiry(list, list.shift) > at then return end
+  drop_blocks(list, 1, list.blocks)
+  list.window, list.newest, list.shift, list.since, list.first, list.gone, list.units = 0, 0, 0, 0, 0, 0, 0
+  list.next = fmod(at, NUMBERS) -- so that a receipt from an earlier life names nobody in this one
+end
+
+-- Lets go what is older than entries are kept.
+local function trim(list, at)
+  local ends = at + list.shift - list.window
+  if ends < list.since then return end
+  list.since = ends + 1
+  if list.first > ends then return end
+  drop_blocks(list, 1, first_after(list, ends) - 1)
+  list.first, list.gone = 0, 0
+  local id = list.blocks > 0 and unpack_from('<I2', list.index)
+  local block = id and list.cache[id]
+  if not block or not block.at then return end
+  local i = 1
+  while block.at[i] <= ends do
+    list.gone = list.gone + block.units[i]
+    i = i + 1
+  end
+  list.first = block.at[i]
+end
+
+-- Puts an entry behind the last.
 local function append(list, at, units, number)
-  local i = list.tail + 1
-  list.tail, list.at[i], list.units[i], list.number[i] = i, at, units, number
-end
--- Sliding logs: an entry for each instant, oldest first.
-
--- Brings a log into what the clock could have made.
-local function heal_log(list, at)
-  local ahead = last_of(list) - at
-  if ahead <= list.window or not fetch_all(list) then return false end
-  for i = list.head, list.tail do
-    list.at[i] = list.at[i] > ahead and list.at[i] - ahead or 0
+  local n, block, id, _, count, total = list.blocks
+  if n > 0 then id, _, count, total = unpack_from(BLOCK, list.index, (n - 1) * BLOCK_BYTES + 1) end
+  if n == 0 or count >= BLOCK_MAX then
+    if n == BLOCKS_MAX then -- what is left has as many units as any limit
+      local oldest = unpack_from('<d', list.index, LAST_AT)
+      list.since = oldest + 1
+      drop_blocks(list, 1, 1)
+    end
+    id, count, total = free_place(list.family), 0, 0
+    list.index, list.blocks = list.index .. string.rep('\0', BLOCK_BYTES), list.blocks + 1
+    block = { id = id, text = '', n = 0, at = {}, units = {}, number = {} }
+    list.cache[id] = block
+  else
+    block = block_of(list, n)
   end
+  count = count + 1
+  block.n = count
+  block.text = block.text .. (number and pack(HOLDER, at, units, number) or pack(ENTRY, at, units))
+  if block.at then block.at[count], block.units[count], block.number[count] = at, units, number end
+  set_block(list, list.blocks, id, number or 0, count, total + units, at)
+  if list.units == 0 then list.first, list.gone = at, 0 end
+  list.units = list.units + units
+  touch(list, block)
+end
+
+-- Puts two neighbours into one block, if they fit and can be read.
+local function join(list, i)
+  if i < 1 or i >= list.blocks then return false end
+  local id, _, count, units = unpack_from(BLOCK, list.index, (i - 1) * BLOCK_BYTES + 1)
+  local _, number, more, others, last = unpack_from(BLOCK, list.index, i * BLOCK_BYTES + 1)
+  if count + more > BLOCK_MAX then return false end
+  local block, next_block = block_of(list, i), block_of(list, i + 1)
+  if not block or not next_block then return false end
+  block.text, block.n, block.at = block.text .. next_block.text, count + more, nil
+  drop_blocks(list, i + 1, 1)
+  list.units = list.units + others
+  set_block(list, i, id, number, count + more, units + others, last)
+  touch(list, block)
   return true
 end
+
+-- Takes units from an entry; it goes with the last of them.
+local function take_from(list, i, block, j, units)
+  local bytes = list.family.alg == LEASES and HOLDER_BYTES or ENTRY_BYTES
+  local left, at, number = block.units[j] - units, block.at[j], block.number[j]
+  local changed = ''
+  if left > 0 then
+    changed = number and pack(HOLDER, at, left, number) or pack(ENTRY, at, left)
+    block.units[j] = left
+  else
+    table.remove(block.at, j)
+    table.remove(block.units, j)
+    table.remove(block.number, j)
+    block.n = block.n - 1
+  end
+  block.text = sub(block.text, 1, (j - 1) * bytes) .. changed .. sub(block.text, j * bytes + 1)
+  local n = block.n
+  -- What is left in it may all be gone already.
+  if n == 0 or block.at[n] < list.since then return drop_blocks(list, i, 1) end
+  local total = units_in(list, i)
+  set_block(list, i, block.id, block.number[n] or 0, n, total - units, block.at[n])
+  list.units = list.units - units
+  touch(list, block)
+  if left == 0 and not join(list, i) then join(list, i - 1) end
+end
+-- Sliding logs: an entry for each instant.
 
 -- Notes units at an instant, together with what came at the same one.
 local function push(list, at, units)
-  local i = list.tail
-  if i >= list.head and last_of(list) == at then
-    if list.units[i] + units > U32_MAX then units = U32_MAX - list.units[i] end
-    list.units[i] = list.units[i] + units
-    list.last_changed = true
-  else
-    append(list, at, units, 0)
-  end
-  list.used = list.used + units
+  if list.blocks == 0 or last_in(list) ~= at then return append(list, at, units) end
+  local n = list.blocks
+  local block = block_of(list, n)
+  local from = #block.text - ENTRY_BYTES
+  local _, known = unpack_from(ENTRY, block.text, from + 1)
+  if known + units > U32_MAX then units = U32_MAX - known end
+  block.text = sub(block.text, 1, from) .. pack(ENTRY, at, known + units)
+  if block.at then block.units[block.n] = known + units end
+  set_block(list, n, block.id, 0, block.n, units_in(list, n) + units, at)
+  list.units = list.units + units
+  touch(list, block)
 end
 
--- The entry of an instant; nothing if there is none, or it cannot be read. Halves what is left to look at, so
--- that a long log costs no more than a dozen reads.
-local function entry_at(list, instant)
-  local low, high = list.head, list.tail
-  while low <= high do
+-- The entry that a receipt names: its block and its place there. Nothing if there is none; false if the block cannot be
+-- read.
+local function entry_of(list, ch, at)
+  local instant = ch.receipt + list.shift
+  if ch.receipt + ch.window <= at or list_expiry(list, list.shift) <= at or instant < list.since then return nil end
+  local b = first_after(list, instant - 1)
+  if b > list.blocks then return nil end
+  local block = entries_of(list, b)
+  if not block then return false end
+  for j = 1, block.n do
+    if block.at[j] == instant then return b, block, j end
+  end
+end
+-- Leases: an entry for each holder, in the order of their numbers.
+
+local function lease(list, at, units)
+  local instant, number = at + list.shift, list.next
+  if instant < list.newest then instant = list.newest end -- the clock is behind: the order stands
+  list.next = fmod(number + 1, NUMBERS)
+  list.newest = instant
+  append(list, instant, units, number)
+end
+
+-- How many holders came since one with this number.
+local function age_of(list, number) return fmod(list.next - number - 1 + NUMBERS, NUMBERS) end
+
+-- The holder that a receipt names: its block and its place there. Nothing if there is none; false if the block cannot
+-- be read.
+local function holder_of(list, ch, at)
+  if ch.receipt <= at or list_expiry(list, list.shift) <= at then return nil end
+  local age, low, high = age_of(list, ch.detail), 1, list.blocks + 1
+  while low < high do
     local middle = (low + high - (low + high) % 2) / 2
-    if not list.at[middle] then fetch(list, middle, middle) end
-    local at = list.at[middle]
-    if not at then return nil end
-    if at == instant then return middle end
-    if at < instant then low = middle + 1 else high = middle - 1 end
+    local last = unpack_from('<I4', list.index, (middle - 1) * BLOCK_BYTES + NUMBER_AT)
+    if age_of(list, last) <= age then high = middle else low = middle + 1 end
   end
-end
-
--- Takes from the entry that the receipt names and no other.
-local function refund_log(list, ch, at)
-  if ch.receipt + ch.window <= at then return false end
-  local i = entry_at(list, ch.receipt)
-  if not i then return false end
-  local units = ch.cost < list.units[i] and ch.cost or list.units[i]
-  local left = list.units[i] - units
-  if list.changed or list.rewrite then
-    if not fetch_all(list) then return false end
-    list.units[i], list.used, list.changed = left, list.used - units, true
-    if left == 0 then take_out(list, i) end
-    return true
-  end
-  -- As it is stored: one entry changes, and the header.
-  local key = KEYS[list.k]
-  if left > 0 then
-    write('LSET', key, i, pack(ENTRY, list.at[i], left, list.number[i]))
-  else
-    write('LREM', key, '1', pack(ENTRY, list.at[i], list.units[i], list.number[i]))
-  end
-  local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - units, list.next)
-  write('LSET', key, '0', head)
-  found[list.k] = nil
-  return true
-end
--- Leases: an entry for each holder, the first to lapse first.
-
--- Brings leases into what the quota and the clock could have made.
-local function heal_leases(list, window, at)
-  local slack = window < list.window and 0 or window
-  if list.known <= at + window + slack or not fetch_all(list) then return false end
-  list.known, list.window = at + window, window
-  for i = list.head, list.tail do
-    if list.at[i] > list.known then list.at[i] = list.known end
-  end
-  return true
-end
-
-local function lease(list, window, at, units)
-  if list.known <= at then list.next = fmod(at, 4294967296) end
-  local ends, number = at + window, list.next
-  list.next = fmod(number + 1, 4294967296)
-  if ends > list.known then list.known = ends end
-  list.used, list.window = list.used + units, window
-  if last_of(list) <= ends then return append(list, ends, units, number) end
-  fetch_all(list) -- a longer lease was in force before, and all of it can be read: see `admits`
-  append(list, ends, units, number)
-  local i = list.tail
-  while i > list.head and list.at[i - 1] > ends do
-    list.at[i], list.units[i], list.number[i] = list.at[i - 1], list.units[i - 1], list.number[i - 1]
-    i = i - 1
-  end
-  list.at[i], list.units[i], list.number[i] = ends, units, number
-end
-
--- Nearly always the holder is there as it was let in; the server finds it fast.
-local function release(list, ch, at)
-  if ch.receipt <= at then return false end
-  if not list.changed and not list.rewrite then
-    if write('LREM', KEYS[list.k], '1', pack(ENTRY, ch.receipt, ch.cost, ch.detail)) == 1 then
-      local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used - ch.cost, list.next)
-      write('LSET', KEYS[list.k], '0', head)
-      found[list.k] = nil
-      return true
+  if low > list.blocks then return nil end
+  local block = entries_of(list, low)
+  if not block then return false end
+  for j = 1, block.n do
+    if block.number[j] == ch.detail then
+      local since = block.at[j]
+      local is_there = since >= list.since and since - list.shift < ch.receipt and since - list.shift + ch.window > at
+      if is_there then return low, block, j end
+      return nil
     end
   end
-  if not fetch_all(list) then return false end
-  for i = list.head, list.tail do
-    if list.number[i] == ch.detail and list.at[i] <= ch.receipt then
-      if list.at[i] <= at then return false end
-      local units = ch.cost < list.units[i] and ch.cost or list.units[i]
-      list.units[i], list.used, list.changed = list.units[i] - units, list.used - units, true
-      if list.units[i] == 0 then take_out(list, i) end
-      return true
-    end
-  end
-  return false
 end
 -- Lists that have changed.
+local FEW_MAX, PLACES_MIN = 2, 8 -- a key of more places is written anew when so few blocks are left
 
-local function charge_list(list, ch, at)
-  local head, used = live(list, ch.window, at)
-  if not head then return end -- only of a settled charge: a check was judged on it before
-  list.head, list.used = head, used
-  if list.alg == LOG then
-    list.window = ch.window
-    push(list, at, ch.cost)
-  else
-    lease(list, ch.window, at, ch.cost)
-  end
-  list.changed = true
+-- Whether an entry can be put behind the last: that block can be read, or all of them are over.
+local function can_append(list, shift, at)
+  return list.blocks == 0 or list_expiry(list, shift) <= at or block_of(list, list.blocks) ~= nil
 end
 
-local function write_list(list)
-  if not list.changed then return end
-  local key, last = KEYS[list.k], list_expiry(list)
-  local renew = not (last <= list.ttl)
-  if renew then list.ttl = ttl_until(last) end
-  local head = pack(LIST, FORMAT, list.alg, 0, list.ttl, list.window, list.known, list.used, list.next)
-  local from, anew = list.stored + 1, list.rewrite or list.head > list.stored
-  if anew then
-    from, renew = list.head, true
-    if list.exists then write('DEL', key) end
-    write('RPUSH', key, head)
-  else
-    if list.last_changed then
-      local n = list.stored
-      write('LSET', key, '-1', pack(ENTRY, list.at[n], list.units[n], list.number[n]))
+local function charge_list(ch, shift, at)
+  local list = list_of(ch)
+  list.shift = shift
+  begin_anew(list, at)
+  list.window = ch.window > ch.rm and ch.window or ch.rm
+  trim(list, at)
+  if ch.alg == LOG then push(list, at + list.shift, ch.cost) else lease(list, at, ch.cost) end
+end
+
+-- Charges what an earlier charge cost more, under the quota of that time.
+local function top_up_list(ch, at)
+  local list = list_of(ch)
+  begin_anew(list, at)
+  if ch.window > list.window then list.window = ch.window end
+  if ch.alg == LEASES then return lease(list, at, ch.cost) end
+  local instant, last = at + list.shift, last_in(list)
+  push(list, last > instant and last or instant, ch.cost)
+end
+
+-- Whether what a refund or a settled charge needs of its list can be read.
+local function can_adjust(ch, at)
+  local list = list_of(ch)
+  if ch.kind == 1 then return can_append(list, list.shift, at) end
+  local named = ch.alg == LOG and entry_of or holder_of
+  return named(list, ch, at) ~= false
+end
+
+-- Gives back units of what the receipt names; how many.
+local function refund_list(ch, at)
+  local list = list_of(ch)
+  local named = ch.alg == LOG and entry_of or holder_of
+  local b, block, j = named(list, ch, at)
+  if not b then return 0 end
+  local units = ch.cost < block.units[j] and ch.cost or block.units[j]
+  take_from(list, b, block, j, units)
+  return units
+end
+
+-- Lets one list that is over go; of several, the others next time.
+local function drop_expired(family)
+  for i = 1, family.n do
+    local list = family[i]
+    if list.blocks > 0 and list_expiry(list, list.shift) <= now then return drop_blocks(list, 1, list.blocks) end
+  end
+end
+
+-- The index, with those lists that say something; nothing if none does. And until when they do.
+local function index_of(family)
+  local parts, n, last = {}, 0, 0
+  for i = 1, family.n do
+    local list = family[i]
+    local ends = list_expiry(list, list.shift)
+    if ends > now or list.blocks > 0 then
+      n = n + 1
+      parts[n] = pack(LIST, list.own, list.window, list.newest, list.shift, list.since, list.first, list.gone,
+        list.units, list.next, list.blocks) .. list.index
+      if ends > last then last = ends end
     end
-    -- The header takes the place of the last entry that goes.
-    if list.head > 1 then write('LTRIM', key, list.head - 1, '-1') end
-    write('LSET', key, '0', head)
   end
-  for i = from, list.tail do
-    write('RPUSH', key, pack(ENTRY, list.at[i], list.units[i], list.number[i]))
+  if not (last <= family.ttl) then family.ttl, family.renew = ttl_until(last), true end
+  local head = pack(INDEX, FORMAT, family.alg, n, 0, family.ttl, family.places, #family.free / 2)
+  return n > 0 and head .. concat(parts) .. family.free
+end
+
+-- Gives the few blocks that are left the first places, so that a key shrinks. Nothing if one cannot be read.
+local function closed_up(family)
+  local texts, n = {}, 0
+  for i = 1, family.n do
+    local list = family[i]
+    for b = 1, list.blocks do
+      local block = block_of(list, b)
+      if not block then return nil end
+      n = n + 1
+      texts[n] = block.text
+    end
   end
-  if renew then write('PEXPIRE', key, px(list.ttl)) end
+  n = 0
+  for i = 1, family.n do
+    local list = family[i]
+    for b = 1, list.blocks do
+      local _, number, count, units, last = unpack_from(BLOCK, list.index, (b - 1) * BLOCK_BYTES + 1)
+      n = n + 1
+      set_block(list, b, n, number, count, units, last)
+    end
+  end
+  family.places, family.free, family.ttl = n, '', 0
+  return texts
+end
+
+local function write_list(family)
+  if not family.changed then return end
+  drop_expired(family)
+  local key, exists, blocks = KEYS[family.k], family.exists, family.places - #family.free / 2
+  local texts = exists and family.places > PLACES_MIN and blocks <= FEW_MAX and closed_up(family)
+  local index = index_of(family)
+  if exists and (texts or not index) then write('DEL', key) end
+  if not index then return end
+  if texts then
+    write('RPUSH', key, index, unpack(texts))
+  else
+    if exists then write('LSET', key, '0', index) else write('RPUSH', key, index) end
+    for place = 1, family.places do
+      local block = family.dirty[place]
+      if place > family.stored then
+        write('RPUSH', key, block and block.text or '')
+      elseif block then
+        write('LSET', key, place .. '', block.text)
+      end
+    end
+  end
+  if family.renew then write('PEXPIRE', key, px(family.ttl)) end
 end
 -- Packed values: the counters of a rule and subject in one string.
-local WINDOWS_MAX = 8 -- of a quota and key, in which something counts
+local WINDOWS_MAX = 8 -- of a quota and key, in which something counts, under all algorithms together
+local COUNTERS_MAX = 255 -- of a rule and key, in which something counts
 
 -- The i-th of the records in a value.
 local function record(value, count, i)
@@ -997,6 +1238,17 @@ local function record(value, count, i)
   return tag, window, a, b, c, limit, limit, burst
 end
 
+-- The names in a value, each with its length before it. What cannot be read counts nothing: it is left out.
+local function names_in(value, count)
+  local names, at = {}, value_bytes(count) + 1
+  for i = 1, count do
+    local length = byte(value, at) or 0
+    names[i] = at + length <= #value and sub(value, at, at + length) or '\0'
+    at = at + length + 1
+  end
+  return names
+end
+
 -- The window that is part of a counter's identity: one on the calendar is another one, and so is an aligned one.
 local function window_of(ch)
   if ch.any_window then return 0 end
@@ -1004,7 +1256,7 @@ local function window_of(ch)
   return ch.calendar and ch.window + 1 or ch.window
 end
 
--- Whether a counter would be in a window too many of its quota and key.
+-- Whether a counter would be in a window too many of its quota and key, under whichever algorithm.
 local function has_too_many_windows(ch)
   local value, of, windows = values[ch.k], window_of(ch), 0
   if ch.list or ch.kit or of == 0 or not value then return false end
@@ -1012,11 +1264,29 @@ local function has_too_many_windows(ch)
   local count = byte(value, 2)
   for i = 1, count do
     local tag, window, a, b, c, e = record(value, count, i)
-    if tag == ch.tag and window ~= of and window > 0 and expiry(ch.alg, a, b, c, e) > now then
+    local is_own = tag == ch.tag and window == of
+    if tag - tag % 8 == ch.tag - ch.tag % 8 and not is_own and window > 0 and expiry(tag % 8, a, b, c, e) > now then
       windows = windows + 1
     end
   end
   return windows >= WINDOWS_MAX
+end
+
+-- Whether the value of a counter would have more of them than a byte can tell with those of all charges.
+local function has_too_many_counters(ch, charges)
+  local value = not ch.list and not ch.kit and values[ch.k]
+  if not value or byte(value, 2) + #charges <= COUNTERS_MAX then return false end
+  local count, needed = byte(value, 2), 0
+  for i = 1, count do
+    local tag, _, a, b, c, e = record(value, count, i)
+    if expiry(tag % 8, a, b, c, e) > now then needed = needed + 1 end
+  end
+  for i = 1, #charges do
+    local other = charges[i]
+    local is_live = other.index and expiry(other.alg, other.a, other.b, other.c, other.e) > now
+    if other.k == ch.k and not is_live then needed = needed + 1 end
+  end
+  return needed > COUNTERS_MAX
 end
 
 -- Finds the record of a counter in a value that can be read; says whether its numbers can be.
@@ -1058,14 +1328,19 @@ local function load(ch)
   return not seek(ch, value) and unreadable(ch.k) or nil
 end
 
--- Writes a record into its key's value, or takes it out (without `ch.a`).
+-- Writes a record into its key's value, or takes it out (without `ch.a`). A check puts its own records first, in
+-- its order, and drops what is over: from the next one on, the value is as the ordinary ways expect it.
 local function save(ch)
   local value, k, count = values[ch.k], ch.k, 0
-  local fixed, bs, moving, n, ttl, is_there, of = {}, {}, {}, 0, 0, false, window_of(ch)
-  local function keep(tag, window, a, b, c, e, limit, burst)
+  local fixed, bs, moving, names, n, ttl, of = {}, {}, {}, {}, 0, 0, window_of(ch)
+  local place = ch.size and ch.size > 0 and ch.place + 1
+  local function keep(at, name, tag, window, a, b, c, e, limit, burst)
     n = n + 1
-    fixed[n], moving[n] = pack(FIXED_PART, tag, window, limit, burst), pack(MOVING_PART, a, c)
-    bs[n] = pack(NUMBER_PART, tag % 8 == SLIDING and e or b)
+    if at > n then at = n end
+    table.insert(names, at, name)
+    table.insert(fixed, at, pack(FIXED_PART, tag, window, limit, burst))
+    table.insert(moving, at, pack(MOVING_PART, a, c))
+    table.insert(bs, at, pack(NUMBER_PART, tag % 8 == SLIDING and e or b))
   end
   -- A bucket's fraction is told in the limit beside it.
   local limit, burst = ch.limit, ch.extra
@@ -1074,26 +1349,30 @@ local function save(ch)
     count = byte(value, 2)
     ttl = unpack_from(TTL, value, ttl_at(count))
   end
+  local known, name = value and names_in(value, count), ch.name
+  -- What is added makes a value longer, so then what is over goes; and from a value that is longer than its rule.
+  local keeps_all = ch.index and not (place and count > ch.size) or not ch.a
+  local own
   for i = 1, count do
     local tag, window, a, b, c, e, was_limit, was_burst = record(value, count, i)
     if tag == ch.tag and (window == of or not ch.a and ch.all_windows) then
-      is_there = true
-      if ch.a then keep(tag, window, ch.a, ch.b, ch.c, ch.e, limit, burst) end
-    -- Only what is added makes a value longer, so then what is over goes.
-    elseif ch.index or not ch.a or expiry(tag % 8, a, b, c, e) > now then
-      keep(tag, window, a, b, c, e, was_limit, was_burst)
+      own, name = own or n + 1, name or known[i]
+    elseif keeps_all or expiry(tag % 8, a, b, c, e) > now then
+      keep(n + 1, known[i], tag, window, a, b, c, e, was_limit, was_burst)
     end
   end
-  if ch.a and not is_there then keep(ch.tag, of, ch.a, ch.b, ch.c, ch.e, limit, burst) end
+  if ch.a then keep(place or own or n + 1, name or '\0', ch.tag, of, ch.a, ch.b, ch.c, ch.e, limit, burst) end
+  if n > COUNTERS_MAX then return end -- no check does that: what is settled beyond its estimate could
   if n == 0 then
     values[k] = false
     return mark(k, ANEW)
   end
   local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
   if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
-  if count ~= n then how = ANEW end
-  local rest = value and sub(value, value_bytes(count) + 1) or ''
-  values[k] = pack(HEAD, FORMAT, n, #rest) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. rest
+  local tail = concat(names)
+  if #tail == n then tail = '' end -- no quota has a name
+  values[k] = pack(HEAD, FORMAT, n, #tail) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. tail
+  if not value or #values[k] ~= #value then how = ANEW end
   mark(k, how)
 end
 -- Whether a charge alone would pass, and what becomes of its state.
@@ -1101,7 +1380,10 @@ end
 -- The newest instant a counter has seen, and its window.
 local function newest(ch)
   if ch.list then
-    if ch.alg == LOG then return last_of(ch.list), ch.list.window end
+    if ch.alg == LOG then
+      local list = list_of(ch)
+      return last_in(list) - list.shift, list.window
+    end
   elseif ch.alg == FIXED then
     return ch.a - ch.b, ch.b
   elseif ch.alg == SLIDING and ch.c + ch.e > 0 then
@@ -1122,23 +1404,38 @@ local function heal(ch, at)
   ch.healed = true
 end
 
+-- Whether other windows leave no room for one in which nothing counts yet.
+local function has_too_many_lists(ch)
+  local family, others = ch.list, 0
+  for i = 1, family.n do
+    local list = family[i]
+    if list_expiry(list, list.shift) > now then
+      if list.own == ch.rm then return false end
+      others = others + 1
+    end
+  end
+  return others >= WINDOWS_MAX
+end
+
+-- Whether a charge on a list would pass. The list stays as it is: what a step of the clock means for it is one
+-- number, which the charge has until it is committed.
+local function list_admits(ch, at)
+  local list = list_of(ch)
+  ch.shift = shift_at(list, at)
+  ch.healed = ch.shift ~= list.shift
+  local used, ends, b, gone = live(list, ch.window, at, ch.shift)
+  local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
+  local has_room = used and used + cost <= ch.limit
+  ch.old = used and is_instant(at + ch.shift) and (not has_room or can_append(list, ch.shift, at))
+      and boiled_down(list, ch.limit, cost, ch.shift, used, ends, b, gone)
+  if not ch.old then ch.broken = true end
+  return has_room
+end
+
 -- Whether a charge alone would pass at `at`; heals what needs it.
 local function admits(ch, at)
   if ch.list then
-    if ch.alg == LOG then
-      ch.healed = heal_log(ch.list, at)
-    else
-      ch.healed = heal_leases(ch.list, ch.window, at)
-      if last_of(ch.list) > at + ch.window then fetch_all(ch.list) end -- `lease` will put one between them
-    end
-    local i, used = live(ch.list, ch.window, at)
-    local cost = ch.cost > 0 and ch.cost or 1 -- for nothing, tell what one unit would meet
-    ch.old = i and not ch.list.broken and boiled_down(ch.list, ch.limit, cost, i, used)
-    if not ch.old then
-      ch.broken = true
-      return false
-    end
-    return used + cost <= ch.limit
+    return list_admits(ch, at)
   elseif ch.kit then
     local kit = ch.kit
     ch.healed = kit.exists and kit.left < 0
@@ -1162,7 +1459,11 @@ end
 
 local function commit(ch, charged, at)
   if ch.list then
-    if charged then charge_list(ch.list, ch, at) elseif ch.healed then ch.list.changed = true end
+    if charged then
+      charge_list(ch, ch.shift, at)
+    elseif ch.healed then
+      list_of(ch).shift, ch.list.changed = ch.shift, true
+    end
   elseif ch.kit then
     local kit = ch.kit
     if ch.healed then kit.heal, kit.left = true, ch.window / 1000 end
@@ -1193,6 +1494,8 @@ local function left_in(ch, at)
 end
 -- Penalties: gates that deny, strikes and offences.
 local PENALTY, PENALTY_BYTES = '<BBBBI4I4I4I4dI4ddI4dI4', 64 -- then the sentences
+-- What values call their counters, each with its length before it.
+local GATE_NAME, STRIKES_NAME, OFFENCES_NAME = '\7penalty', '\7strikes', '\8offences'
 
 -- The penalties of a plan, with their keys; and where the item goes on. Their gates and
 -- strikes are put behind the charges, because they have a say in the instant.
@@ -1218,10 +1521,12 @@ local function penalties_of(plan, charges, pos)
       shadow = flags % 2 == 1, counts = flags % 4 >= 2, first = t[2] + 1, last = t[2] + t[3],
       sentences = t.sentences, n = t[4],
       gate = { alg = FIXED, k = k, tag = t[5], cost = 1, limit = 1, extra = 1, window = t.sentences[1],
-               any_window = true },
-      strikes = { alg = FIXED, k = k, tag = t[6], cost = 1, limit = t[8], extra = t[8], window = t[9] },
+               any_window = true, name = GATE_NAME },
+      strikes = { alg = FIXED, k = k, tag = t[6], cost = 1, limit = t[8], extra = t[8], window = t[9],
+                  name = STRIKES_NAME },
       offences = flags >= 4 and { alg = TOKEN, k = k, tag = t[7], cost = 1, limit = t[10], extra = t[10],
-                                  window = t[11], cm = t[12], cr = t[13], rm = t[14], rr = t[15] },
+                                  window = t[11], cm = t[12], cr = t[13], rm = t[14], rr = t[15],
+                                  name = OFFENCES_NAME },
     }
     penalties[i] = penalty
     charges[n + 2 * i - 1], charges[n + 2 * i] = penalty.gate, penalty.strikes
@@ -1318,8 +1623,6 @@ local function judge(charges, n, peek, deny_writes, penalties)
   local vetoed = denied
   for i = 1, n do
     local ch = charges[i]
-    -- What is only looked at must not keep what healing does to it.
-    if ch.list and (peek or deny_writes) then ch.list = copy_of(ch.list) end
     ch.admitted = admits(ch, at)
     if ch.broken then return unreadable(ch.k), at end
     if ch.lifted then ch.admitted = true elseif ch.blocked then ch.admitted = false end
@@ -1383,7 +1686,9 @@ local function check(op, plan, pos, deny_writes)
   end
   if failure then return failure, pos end
   for i = 1, n do
-    if has_too_many_windows(charges[i]) then return '\6', pos end
+    local ch = charges[i]
+    if has_too_many_windows(ch) or ch.list and has_too_many_lists(ch) then return '\6', pos end
+    if has_too_many_counters(ch, charges) then return '\8', pos end
   end
   local answer, at = judge(charges, n, peek, deny_writes, penalties)
   if id and not peek and byte(answer) == 1 then
@@ -1407,39 +1712,58 @@ local function roll(ch, window, at)
   ch.b = window
 end
 
--- Each of the functions that refund says whether anything of the charge still counted.
+-- The smaller of two numbers.
+local function at_most(number, bound) return number < bound and number or bound end
+
+-- A debt less another that is not larger.
+local function bucket_less(debt, rest, gone, part, limit)
+  if rest < part then return debt - gone - 1, rest + limit - part end
+  return debt - gone, rest - part
+end
+
+-- Gives units of a bucket back; how many, where one that has begun to drain is one.
+local function refund_bucket(ch, at)
+  local part = fmod(ch.detail, ch.limit)
+  local ends = ch.receipt + (ch.detail - part) / ch.limit
+  -- What was given back before stood at the end of the charge, and all behind it has moved up.
+  if ch.given > 0 then
+    local gone, over = span(ch.given, ch.window, ch.limit)
+    if not less(gone, over, ends, part) then return 0 end
+    ends, part = bucket_less(ends, part, gone, over, ch.limit)
+  end
+  -- Units drain in the order they came: what is left of a charge is owed until its receipt.
+  if ends < at then return 0 end
+  local gm, gr, still = ch.cm, ch.cr, ends - at
+  if less(still, part, gm, gr) then gm, gr = still, part end
+  local debt, rest = debt_of(ch, at)
+  if less(debt, rest, gm, gr) then gm, gr = debt, rest end
+  if gm + gr == 0 then return 0 end -- nothing is no reason to round a debt to the rate of another quota
+  debt, rest = bucket_less(debt, rest, gm, gr, ch.limit)
+  ch.a, ch.c, ch.e = at + debt, rest, ch.limit
+  local units, over = muldivmod(ch.limit, gm, ch.window)
+  return at_most(units + ((over + gr) + (ch.window - (over + gr) % ch.window) % ch.window) / ch.window, ch.cost)
+end
+
+-- Each of the functions that refund says how many units of the charge still counted.
 local function refund_packed(ch, at)
-  local is_there = false
+  local back = 0
   if ch.alg == FIXED then
-    is_there = ch.receipt == ch.a and at < ch.a and ch.c > 0
-    if is_there then ch.c = ch.c > ch.cost and ch.c - ch.cost or 0 end
+    if ch.receipt == ch.a and at < ch.a then back = at_most(ch.c, ch.cost) end
+    ch.c = ch.c - back
   elseif ch.alg == SLIDING then
     roll(ch, ch.b, at)
     if ch.receipt == ch.a then
-      is_there = ch.e > 0
-      ch.e = ch.e > ch.cost and ch.e - ch.cost or 0
+      back = at_most(ch.e, ch.cost)
+      ch.e = ch.e - back
     elseif ch.receipt + ch.b == ch.a then
-      is_there = ch.c > 0
-      ch.c = ch.c > ch.cost and ch.c - ch.cost or 0
+      back = at_most(ch.c, ch.cost)
+      ch.c = ch.c - back
     end
   else
-    -- Units drain in the order they came: what is left of a charge is owed until its receipt.
-    local gm, gr, still, part = ch.cm, ch.cr, ch.receipt - at, fmod(ch.detail, ch.limit)
-    still = still + (ch.detail - part) / ch.limit
-    if ch.receipt < at then still, part = 0, 0 end
-    if less(still, part, gm, gr) then gm, gr = still, part end
-    local debt, rest = debt_of(ch, at)
-    is_there = gm + gr > 0 and debt + rest > 0
-    if less(gm, gr, debt, rest) then
-      debt, rest = debt - gm, rest - gr
-      if rest < 0 then debt, rest = debt - 1, rest + ch.limit end
-    else
-      debt, rest = 0, 0
-    end
-    ch.a, ch.c, ch.e = at + debt, rest, ch.limit
+    back = refund_bucket(ch, at)
   end
   save(ch)
-  return is_there
+  return back
 end
 
 local function top_up_packed(ch, at)
@@ -1469,35 +1793,18 @@ local function top_up_packed(ch, at)
   save(ch)
 end
 
-local function adjust_list(ch, at)
-  local list = ch.list
-  if ch.kind == 0 then
-    if list.stored + list.tail == 0 then return false end
-    if ch.alg == LOG then return refund_log(list, ch, at) end
-    return release(list, ch, at)
-  elseif ch.alg == LOG then
-    if list_expiry(list) <= at then list.head, list.used = list.tail + 1, 0 end
-    if ch.window > list.window then list.window = ch.window end
-    local last = last_of(list)
-    push(list, last > at and last or at, ch.cost)
-    list.changed = true
-  else
-    charge_list(list, ch, at)
-  end
-end
-
 local function adjust_kit(kit, ch)
   local units = ch.cost
   if ch.kind == 0 then
     -- Its time to live is known to a millisecond; another window ends much later.
     local ends = now + kit.left * 1000
-    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 or kit.count == 0 then return false end
-    units = -(units < kit.count and units or kit.count)
+    if not kit.exists or ends - ch.receipt > 2000 or ch.receipt - ends > 2000 then return 0 end
+    units = -at_most(kit.count, units)
   elseif not kit.exists and kit.add == 0 then
     kit.left = ch.window / 1000
   end
   kit.count, kit.add = kit.count + units, kit.add + units
-  return true
+  return -units
 end
 
 -- Cuts a refund to what its receipt has left; false if what is noted of it cannot be read.
@@ -1517,34 +1824,43 @@ local function look_up_note(ch)
   return true
 end
 
-local function take_note(ch)
-  values[ch.note] = pack(NOTE, FORMAT, ch.given + ch.cost)
+local function take_note(ch, units)
+  values[ch.note] = pack(NOTE, FORMAT, ch.given + units)
   found[ch.note] = ch.until_when
   mark(ch.note, ANEW)
+end
+
+-- When a charge is changed: now, or at the newest instant of its counter.
+local function instant_for(ch)
+  local seen, window = newest(ch)
+  return seen > now and seen - now <= window and seen or now
 end
 
 -- Changes one charge; how many units of it were given back.
 local function adjust_one(ch)
   load(ch) -- again: two charges may share a value
-  if ch.note > 0 then look_up_note(ch) end
+  if ch.note > 0 then
+    look_up_note(ch)
+    if values[ch.note] and ch.until_when <= now then -- it has outlived its time to live
+      values[ch.note] = false
+      mark(ch.note, ANEW)
+    end
+  end
   -- No receipt is of a quota that lets nothing pass.
   if ch.cost == 0 or ch.limit == 0 then return 0 end
-  local at = now
-  local seen, window = newest(ch)
-  if seen > at and seen - at <= window then at = seen end
-  local is_there = false
+  local at, back = instant_for(ch), 0
   if ch.list then
-    is_there = adjust_list(ch, at)
+    if ch.kind == 1 then top_up_list(ch, at) else back = refund_list(ch, at) end
   elseif ch.kit then
-    is_there = adjust_kit(ch.kit, ch)
+    back = adjust_kit(ch.kit, ch)
   elseif ch.kind == 1 then
     top_up_packed(ch, at)
   elseif ch.index then
-    is_there = refund_packed(ch, at)
+    back = refund_packed(ch, at)
   end
-  if ch.kind == 1 or not is_there then return 0 end
-  if ch.note > 0 then take_note(ch) end
-  return ch.cost
+  if ch.kind == 1 or back == 0 then return 0 end
+  if ch.note > 0 then take_note(ch, back) end
+  return back
 end
 
 local function adjust(n, pos, deny_writes)
@@ -1556,7 +1872,7 @@ local function adjust(n, pos, deny_writes)
     kind, receipt, detail, k, note, in_all, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
     local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
-    ch.note, ch.whole, ch.until_when = note, in_all, until_when
+    ch.note, ch.whole, ch.until_when, ch.given = note, in_all, until_when, 0
     charges[i], pos = ch, pos + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
@@ -1569,7 +1885,8 @@ local function adjust(n, pos, deny_writes)
   if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   for i = 1, n do
     local ch = charges[i]
-    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note) or nil
+    failure = failure or load(ch) or ch.note > 0 and not look_up_note(ch) and unreadable(ch.note)
+        or ch.list and not can_adjust(ch, instant_for(ch)) and unreadable(ch.k) or nil
   end
   if failure then return failure, pos end
   if known then
@@ -1584,14 +1901,40 @@ local function adjust(n, pos, deny_writes)
   return concat(answer), pos
 end
 
+-- Whether something counts in any window of a counter that is there.
+local function counts_in_a_window(ch)
+  local value = values[ch.k]
+  local count = byte(value, 2)
+  for i = 1, count do
+    local tag, _, a, b, c, e = record(value, count, i)
+    if tag == ch.tag and expiry(ch.alg, a, b, c, e) > now then return true end
+  end
+  return false
+end
+
 local function reset(alg, pos, deny_writes)
   local ch = { alg = alg, all_windows = true }
   ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
-  local failure = load(ch)
-  if failure then return failure, pos end
+  if load(ch) then
+    -- Unreadable: only a reset may delete it.
+    if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
+    found[ch.k], values[ch.k] = nil, false
+    write('DEL', KEYS[ch.k])
+    return '\14', pos
+  end
   local list, kit = ch.list, ch.kit
   -- There, or about to be: an earlier item of the batch may have made it.
   local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
+  -- What is over counts for nothing: it goes, and nobody is told of it.
+  local is_live = is_there
+  if ch.index then
+    is_live = counts_in_a_window(ch)
+  elseif list then
+    is_live = false
+    for i = 1, list.n do
+      if list_expiry(list[i], list[i].shift) > now then is_live = true end
+    end
+  end
   if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
   if ch.index then
     ch.a = nil
@@ -1600,7 +1943,7 @@ local function reset(alg, pos, deny_writes)
     found[ch.k], values[ch.k] = nil, false
     write('DEL', KEYS[ch.k])
   end
-  return is_there and '\14' or '\15', pos
+  return is_live and '\14' or '\15', pos
 end
 
 return { check = check, adjust = adjust, reset = reset, write_list = write_list }
@@ -1696,14 +2039,14 @@ end
 -- The layouts that both ways read and write. A unit test compares them with the library's.
 -- luacheck: push ignore 211
 local HEADER = '<dI2I2I2I2I2I2'                 -- of a batch
-local PLAN, PLAN_BYTES = '<BBI2', 4             -- then its groups or penalties, then its charges
+local PLAN, PLAN_BYTES = '<BBI2I2', 6           -- then its groups or penalties, its charges, its names
 local GROUP_BYTES = 3
 local TERMS, TERMS_BYTES = '<I4dI4dI4', 28
 local CHARGE_BYTES = 55
 -- A value: B format, B counters, I2 bytes at its end; for each counter I4 tag, d window, I4 limit, I4 burst, which
 -- seldom change, and d b for each; d the end of the time to live; for each counter d a, I4 c.
--- What a, b and c are is with the algorithms. Limit and burst are those of the last charge. What is at the
--- end is kept as it is: none yet, the names of quotas later.
+-- What a, b and c are is with the algorithms. Limit and burst are those of the last charge. At the end are the
+-- names of the quotas within their rule, for each counter B length and the name; nothing if no quota has one.
 local HEAD_BYTES, FIXED_BYTES, TTL_BYTES, B_BYTES, MOVING_BYTES = 4, 20, 8, 8, 12
 local MOVING_PART, NUMBER_PART = '<dI4', '<d'
 local SLACK_MIN, SLACK_MAX = 1000000, 60000000  -- what a key lives beyond its state, in microseconds
@@ -1714,9 +2057,9 @@ local TEST_TTL = 60000                          -- milliseconds a key lives at l
 -- of it is for the general way: nothing has been written by then. No functions here, and few tables.
 local FIRST, FIRST_B = TTL_BYTES - MOVING_BYTES + 1, HEAD_BYTES - B_BYTES + 1
 local FIRST_WINDOW = HEAD_BYTES - FIXED_BYTES + 5 -- behind the tag
--- As text, because a number costs more: how the value of one counter is told, and after how many
--- bytes the moving parts of one and of four begin.
-local ONE_FOUND, ONE_AT, FOUR_AT = '\2\52\0', '40', '124'
+-- As text, because a number costs more: how the value of one counter without a name is told, and after how
+-- many bytes the moving parts of one and of four begin.
+local ONE_BYTES, ONE_FOUND, ONE_AT, FOUR_AT = 52, '\2\52\0', '40', '124'
 local KEYS, blob = KEYS, ARGV[1]
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local now, items, plan_count, strings, kits, lists, overrides, pos = unpack_from(HEADER, blob)
@@ -1731,18 +2074,21 @@ if not given then
 end
 
 -- Each plan is flat: how many groups, and for each of them size, kind, bytes it has in an item,
--- how its value begins and how long that is, and five terms for each counter.
+-- how its value begins and how long that is, how long it is in all and how it ends, and five terms for
+-- each counter.
 local plans = {}
 for p = 1, plan_count do
-  local n, groups, length = unpack_from(PLAN, blob, pos)
+  local n, groups, length, named = unpack_from(PLAN, blob, pos)
   if groups == 0 then return general() end
   local at = pos + PLAN_BYTES
   local size, kind, skip = byte(blob, at, at + GROUP_BYTES - 1)
   local plan
+  local names_at = pos + length + n * CHARGE_BYTES
   if groups == 1 and size == 1 then
     at = at + GROUP_BYTES
     local head = HEAD_BYTES + FIXED_BYTES + B_BYTES
-    plan = { 1, 1, kind, 2 + 4 * skip, sub(blob, at, at + head - 1), head, unpack_from(TERMS, blob, at + head) }
+    plan = { 1, 1, kind, 2 + 4 * skip, sub(blob, at, at + head - 1), head, ONE_BYTES + named,
+             named > 0 and sub(blob, names_at, names_at + named - 1) or '', unpack_from(TERMS, blob, at + head) }
   else
     plan = { groups }
     local j = 2
@@ -1751,8 +2097,16 @@ for p = 1, plan_count do
       at = at + GROUP_BYTES
       local head = HEAD_BYTES + (FIXED_BYTES + B_BYTES) * size
       plan[j], plan[j + 1], plan[j + 2] = size, kind, 2 + 4 * skip
+      local tail = ''
+      if named > 0 then -- the value says how long its names are; a rule without any has empty ones
+        local low, high = byte(blob, at + 2, at + 3)
+        local bytes = low + 256 * high
+        tail = sub(blob, names_at, names_at + bytes - 1)
+        names_at = names_at + (bytes > 0 and bytes or size)
+      end
       plan[j + 3], plan[j + 4] = sub(blob, at, at + head - 1), head
-      at, j = at + head, j + 5
+      plan[j + 5], plan[j + 6] = head + TTL_BYTES + MOVING_BYTES * size + #tail, tail
+      at, j = at + head, j + 7
       for _ = 1, size do
         plan[j], plan[j + 1], plan[j + 2], plan[j + 3], plan[j + 4] = unpack_from(TERMS, blob, at)
         at, j = at + TERMS_BYTES, j + 5
@@ -1760,7 +2114,7 @@ for p = 1, plan_count do
     end
   end
   plans[p] = plan
-  pos = pos + length + n * CHARGE_BYTES
+  pos = pos + length + n * CHARGE_BYTES + named
 end
 
 local values
@@ -1773,6 +2127,7 @@ else
 end
 local moved = {}              -- the moving parts of values that are behind; false: none any more
 local lives                   -- the times to live of values that are written anew
+local others                  -- where the moving parts begin in values that have others' counters, too
 local dirty, writes = {}, 0   -- what is to be written, in this order
 local new, absent = nil, 0    -- what seems not to be there yet
 local out, o = { pack('<d', now) }, 1
@@ -1792,17 +2147,37 @@ for _ = 1, items do
     if value then
       moving = moved[k]
       if moving then
-        value = sub(value, 1, head + TTL_BYTES) .. moving
+        value = sub(value, 1, head + TTL_BYTES) .. moving .. plan[j + 6]
         values[k], moved[k] = value, false
       end
-      if #value ~= head + TTL_BYTES + MOVING_BYTES * size then return general() end
+      if #value ~= plan[j + 5] then
+        -- Behind the counters of this check there may be others: of another plan, or of tiers that went. As long as
+        -- all of them count they are left alone; the general way drops what is over.
+        local format, count, low, high = byte(value, 1, 4)
+        local own, fixed = plan[j + 3], HEAD_BYTES + FIXED_BYTES * size
+        if not high or format ~= byte(own) or count <= size or moved[k] ~= nil or others and others[k]
+            or #value ~= HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + B_BYTES + MOVING_BYTES) * count + low + 256 * high
+            or sub(value, HEAD_BYTES + 1, fixed) ~= sub(own, HEAD_BYTES + 1, fixed) then
+          return general()
+        end
+        local bs = HEAD_BYTES + FIXED_BYTES * count
+        if sub(value, bs + 1, bs + B_BYTES * size) ~= sub(own, fixed + 1) then return general() end
+        local at = bs + B_BYTES * count + TTL_BYTES
+        for i = size, count - 1 do
+          if not (unpack_from(NUMBER_PART, value, at + MOVING_BYTES * i + 1) > now) then return general() end
+        end
+        others = others or {}
+        others[k] = at
+        value = own .. sub(value, at - TTL_BYTES + 1, at + MOVING_BYTES * size) .. plan[j + 6]
+        values[k] = value
+      end
       if sub(value, 1, head) ~= plan[j + 3] then
         -- The same counters may be further ahead than this quota takes them: they are in debt.
         local fixed = head - B_BYTES * size
         if sub(value, 1, fixed) ~= sub(plan[j + 3], 1, fixed) then return general() end
         is_odd = true
       end
-      out[o + 1], out[o + 2] = size == 1 and ONE_FOUND or pack('<BI2', 2, #value), value
+      out[o + 1], out[o + 2] = #value == ONE_BYTES and ONE_FOUND or pack('<BI2', 2, #value), value
       o = o + 2
       if size > 1 then
         o = o + 1
@@ -1813,7 +2188,7 @@ for _ = 1, items do
       out[o] = size == 1 and '\0' or string.rep('\0', size)
     end
     local at, rest, kind = 0, 0, plan[j + 1]
-    j, last = j + 5, 0
+    j, last = j + 7, 0
     if kind == 2 then -- a fixed window: when it ends, and how much is in it
       if is_odd then return general() end -- nothing was ever counted in it
       local window = plan[j + 1]
@@ -1880,12 +2255,13 @@ for _ = 1, items do
       end
       local ttl = value and unpack_from('<d', value, plan[place + 4] + 1) or 0
       if not (last <= ttl) then
+        if others and others[k] then return general() end
         -- It would not live as long as its state: anew, with slack so that this is seldom.
         local left = last - now
         ttl = last + (left < SLACK_MIN and SLACK_MIN or left > SLACK_MAX and SLACK_MAX or left)
         lives = lives or {}
         local head = value and sub(value, 1, plan[place + 4]) or plan[place + 3]
-        values[k], lives[k] = head .. pack('<d', ttl) .. moving, ttl
+        values[k], lives[k] = head .. pack('<d', ttl) .. moving .. plan[place + 6], ttl
         moving = false
       end
       moved[k] = moving
@@ -1903,13 +2279,24 @@ for i = 1, writes do
   if ttl then
     local left = ttl - now
     left = (left - left % 1000) / 1000 + 1
-    if moving then value = sub(value, 1, #value - #moving) .. moving end
+    if moving then
+      local at = HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + B_BYTES) * #moving / MOVING_BYTES
+      value = sub(value, 1, at) .. moving .. sub(value, at + #moving + 1)
+    end
     reply = write('SET', KEYS[k], value, 'PX', given and left < TEST_TTL and TEST_TTL or left)
-  elseif not moving then -- looked at after it was changed
+  elseif others and others[k] then
+    if not moving then -- looked at after it was changed
+      local count = byte(value, 2)
+      local at = HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + B_BYTES) * count
+      moving = sub(value, at + 1, at + MOVING_BYTES * count)
+    end
+    reply = write('SETRANGE', KEYS[k], others[k], moving)
+  elseif not moving then
     reply = write('SETRANGE', KEYS[k], '0', value)
   else
     local size = #moving
-    local at = size == MOVING_BYTES and ONE_AT or size == 4 * MOVING_BYTES and FOUR_AT or #value - size
+    local at = size == MOVING_BYTES and ONE_AT or size == 4 * MOVING_BYTES and FOUR_AT
+        or HEAD_BYTES + TTL_BYTES + (FIXED_BYTES + B_BYTES) * size / MOVING_BYTES
     reply = write('SETRANGE', KEYS[k], at, moving)
   end
   if i == 1 and type(reply) == 'table' and reply.err then return general() end

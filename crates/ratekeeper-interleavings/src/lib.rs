@@ -146,3 +146,32 @@ fn a_penalty_is_given_once_in_any_order() {
         },
     );
 }
+
+/// Denials are judged on copies without the lock: no order of threads leaves a copy behind that its counter
+/// has outlived.
+#[test]
+fn what_was_given_back_is_denied_to_nobody() {
+    fn decided(store: &MemoryStore) -> bool {
+        let quota = quota();
+        let key = Key::new(Name::new("ring").expect("a name"), "returned").expect("a key");
+        let charge = Charge::new(key, &quota).cost(2).expect("a cost");
+        let check = Check::one(&charge);
+        let decision = store.decide(&check).expect("an answer");
+        if decision.is_allowed() {
+            let denied = store.decide(&check).expect("an answer");
+            assert!(!denied.is_allowed(), "two units are taken by this thread");
+            assert_eq!(denied.verdicts()[0].remaining(), 0);
+            let back = store.refund(&check, &decision, 2).now().expect("ready").expect("an answer");
+            assert_eq!(back, 2);
+        }
+        decision.is_allowed()
+    }
+    race(
+        |_, store| (0..2).filter(|_| decided(store)).count() as u32,
+        |admitted, store| {
+            assert!(admitted >= 1, "the first that asks is admitted");
+            assert_eq!(left(store, "returned"), 2);
+            assert!(decided(store), "all of it was given back");
+        },
+    );
+}

@@ -5,16 +5,18 @@
 //! two answers differ, proptest shrinks the history and prints what is left.
 
 mod plan;
+mod prepared;
 mod stage;
 
 use std::time::Duration;
 
-use ratekeeper_core::{Charges, Decision, Key, Override, Penalty, Reservation, Timestamp};
+use ratekeeper_core::{Charges, Decision, Key, Override, Timestamp};
 
 use self::plan::SUBJECTS;
 pub use self::plan::{ChargePlan, CheckPlan, Event, IdUse, PenaltyPlan, histories};
+use self::prepared::Prepared;
 use self::stage::Stage;
-use crate::{Engine, ModelEngine};
+use crate::{Engine, ModelEngine, Told};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -53,16 +55,15 @@ pub fn run(engine: &mut impl Engine, history: &[Event]) -> Result<(), String> {
 }
 
 fn remember<'s>(past: &mut Vec<(Charges<'s>, Decision)>, stage: &'s Stage, event: &Event, answer: Answer) {
-    let mut keep = |check: &CheckPlan, decision| past.push((stage.charges(&check.charges), decision));
-    match (event, answer) {
-        (Event::Check { check, .. }, Answer::Decision(Ok(decision))) => keep(check, decision),
-        (Event::Burst(checks), Answer::Decisions(decisions)) => {
-            let both = checks.iter().zip(decisions);
-            both.for_each(|(check, decision)| {
-                decision.into_iter().for_each(|decision| keep(check, decision));
-            });
+    let Answer::Told(told) = answer else { return };
+    let events = match event {
+        Event::Burst(events) => events.as_slice(),
+        event => std::slice::from_ref(event),
+    };
+    for pair in events.iter().zip(told) {
+        if let (Event::Check { check, .. }, Told::Decision(Ok(decision))) = pair {
+            past.push((stage.charges(&check.charges), decision));
         }
-        _ => {}
     }
 }
 
@@ -70,12 +71,12 @@ fn remember<'s>(past: &mut Vec<(Charges<'s>, Decision)>, stage: &'s Stage, event
 /// all the same unless the clock then steps back. So before it does, both forget
 /// what says nothing any more, and what the same key has in other windows.
 fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stage) -> Result<(), String> {
-    for (name, quota) in stage.counters() {
+    for (name, algorithm) in stage.counters() {
         for subject in SUBJECTS {
-            let key = Key::new(*name, subject).expect("a short subject");
-            if model.has_expired(key, quota.algorithm()) {
-                engine.reset(key, quota.algorithm())?;
-                model.reset(key, quota.algorithm())?;
+            let key = Key::new(name, subject).expect("a short subject");
+            if model.has_expired(key, algorithm) {
+                engine.reset(key, algorithm)?;
+                model.reset(key, algorithm)?;
             }
         }
     }
@@ -84,10 +85,8 @@ fn bury_the_dead(engine: &mut impl Engine, model: &mut ModelEngine, stage: &Stag
 
 /// Whatever an event answers, for comparing.
 #[derive(Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "short-lived, and tests only")]
 enum Answer {
-    Decision(Result<Decision, String>),
-    Decisions(Vec<Result<Decision, String>>),
+    Told(Vec<Told>),
     Other(String),
 }
 
@@ -100,61 +99,12 @@ fn step(
 ) -> Answer {
     match event {
         Event::Clock(_) => Answer::Other(String::new()),
-        Event::Check { check, peek, id } => {
-            let charges = stage.charges(&check.charges);
-            let penalties = stage.penalties(check, &charges);
-            let check = charges.check().expect("at least one charge");
-            let check = check.with_penalties(&penalties).expect("penalties of the table");
-            let check = if *peek { check.peek() } else { check };
-            let Some((id, id_use)) = id else { return Answer::Decision(engine.check(&check)) };
-            let id = [epoch, *id];
-            let reservation = match id_use {
-                IdUse::Once(secs) => Reservation::once(&id, Duration::from_secs(*secs)),
-                IdUse::Hold(secs) => Reservation::hold(&id, Duration::from_secs(*secs)),
-            };
-            Answer::Decision(engine.reserve(&check, &reservation.expect("a short id")))
-        }
-        Event::Burst(plans) => {
-            let charges: Vec<Charges<'_>> = plans.iter().map(|plan| stage.charges(&plan.charges)).collect();
-            let penalties: Vec<Vec<Penalty<'_>>> =
-                plans.iter().zip(&charges).map(|(plan, charges)| stage.penalties(plan, charges)).collect();
-            let checks = charges.iter().zip(&penalties).map(|(charges, penalties)| {
-                let check = charges.check().expect("at least one charge");
-                check.with_penalties(penalties).expect("penalties of the table")
-            });
-            Answer::Decisions(engine.check_all(&checks.collect::<Vec<_>>()))
+        Event::Burst(events) => {
+            let prepared: Vec<Prepared<'_, '_>> =
+                events.iter().map(|event| Prepared::of(stage, event, epoch, past)).collect();
+            Answer::Told(engine.together(&prepared.iter().map(Prepared::asked).collect::<Vec<_>>()))
         }
         Event::Settle { id, actual } => Answer::Other(format!("{:?}", engine.settle(&[epoch, *id], *actual))),
-        Event::Refund { back, units, told } => {
-            let Some((charges, decision)) = past.iter().rev().nth(*back) else {
-                return Answer::Other(String::new());
-            };
-            let check = charges.check().expect("at least one charge");
-            // What was told keeps no count: the store has to.
-            let mut copy = decision.clone();
-            let decision = match told {
-                0 => decision,
-                // No two decisions have the same, and none has it again after the clock stepped back.
-                copies => {
-                    let decision = (past.len() - back) as u64;
-                    copy.set_nonce(u64::from(epoch) << 32 | decision << 8 | u64::from(*copies));
-                    &copy
-                }
-            };
-            Answer::Other(format!("{:?}", engine.refund(&check, decision, *units)))
-        }
-        Event::Reset { quota, subject } => {
-            let (name, quota) = &stage.quotas[*quota];
-            let key = Key::new(*name, SUBJECTS[*subject]).expect("a short subject");
-            Answer::Other(format!("{:?}", engine.reset(key, quota.algorithm())))
-        }
-        Event::Pardon { rule, counter, subject } => {
-            let Some((name, quota)) = stage.penal[*rule].counters.get(*counter) else {
-                return Answer::Other(String::new());
-            };
-            let key = Key::new(*name, SUBJECTS[*subject]).expect("a short subject");
-            Answer::Other(format!("{:?}", engine.reset(key, quota.algorithm())))
-        }
         Event::Override { project, to } => {
             let scope = if *project { stage.scope } else { stage.scope.without_project() };
             let now = START;
@@ -164,6 +114,10 @@ fn step(
                 ..Override::limit(limit)
             });
             Answer::Other(format!("{:?}", engine.set_override(scope, to)))
+        }
+        Event::Check { .. } | Event::Refund { .. } | Event::Reset { .. } | Event::Pardon { .. } => {
+            let prepared = Prepared::of(stage, event, epoch, past);
+            Answer::Told(vec![engine.answer(&prepared.asked())])
         }
     }
 }

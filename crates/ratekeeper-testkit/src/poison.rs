@@ -1,6 +1,9 @@
 //! States that no history makes: counts, instants and fractions of any size, in any order. A server's memory can hold
 //! them, so everything that takes a state must survive one.
 
+mod draw;
+pub mod stored;
+
 use std::collections::VecDeque;
 
 use ratekeeper_core::algorithm::{
@@ -11,6 +14,7 @@ use ratekeeper_core::{
     Timestamp, judge, judge_one, judge_penal,
 };
 
+pub use self::draw::Draw;
 use crate::penal::PenalRule;
 
 /// Entries or holders of one state.
@@ -35,43 +39,7 @@ const QUOTAS: [&str; 16] = [
     "5/min concurrency",
 ];
 
-/// Numbers drawn from bytes; zeros when there are none left.
-struct Draw<'a>(&'a [u8]);
-
 impl Draw<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().map_or((0, self.0), |(first, rest)| (*first, rest));
-        self.0 = rest;
-        first
-    }
-
-    fn any(&mut self) -> u64 {
-        u64::from_le_bytes([(); 8].map(|()| self.byte()))
-    }
-
-    /// Mostly a number at which something changes.
-    fn number(&mut self) -> u64 {
-        const EDGES: [u64; 12] = [
-            0,
-            1,
-            2,
-            1 << 31,
-            u32::MAX as u64,
-            1 << 32,
-            1 << 52,
-            1 << 53,
-            1 << 63,
-            u64::MAX - 1,
-            u64::MAX,
-            10,
-        ];
-        match self.byte() {
-            choice @ 0..=199 => EDGES[usize::from(choice) % EDGES.len()],
-            200..=229 => u64::from(self.byte()),
-            _ => self.any(),
-        }
-    }
-
     /// An instant: mostly near `now`, or anything.
     fn instant(&mut self, now: u64, window: u64) -> u64 {
         match self.byte() % 6 {
@@ -116,17 +84,18 @@ impl Draw<'_> {
                 let entries: VecDeque<(u64, u32)> = (0..self.byte() % ENTRIES_MAX)
                     .map(|_| (self.instant(now, window), self.count()))
                     .collect();
-                State::SlidingLog(Box::new(SlidingLog { entries, window }))
+                State::SlidingLog(Box::new(SlidingLog { entries, window, own_window: window }))
             }
             Algorithm::Concurrency => {
                 let holder = |_| Holder {
-                    until: self.instant(now, window),
+                    since: self.instant(now, window),
                     number: self.count(),
                     units: self.count(),
                 };
                 let holders: VecDeque<Holder> = (0..ENTRIES_MAX).map(holder).collect();
-                let (next, known_until) = (self.count(), self.instant(now, window));
-                State::Concurrency(Box::new(Concurrency { holders, next, known_until, lease: window }))
+                let (next, last) = (self.count(), self.instant(now, window));
+                let leases = Concurrency { holders, next, last, window, own_window: window };
+                State::Concurrency(Box::new(leases))
             }
         }
     }
@@ -152,7 +121,7 @@ impl Draw<'_> {
 /// # Panics
 /// If the core does, or if it leaves more of a quota than there is.
 pub fn states(bytes: &[u8]) {
-    let draw = &mut Draw(bytes);
+    let draw = &mut Draw::new(bytes);
     let now = Timestamp::from_micros(draw.instant(1_700_000_000_000_000, 1_000_000));
     let quotas = [draw.quota(), draw.quota(), draw.quota()];
     let states = quotas.each_ref().map(|quota| draw.state(quota, now.as_micros()));

@@ -5,9 +5,12 @@
 
 mod black_hole;
 mod certificates;
+mod client;
 mod mongo;
 mod process;
 mod server;
+mod slow;
+mod trio;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -18,8 +21,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use black_hole::BlackHole;
+pub use client::{Answer, Client, Command};
 pub use mongo::MongoServer;
 pub use server::Server;
+pub use slow::SlowWay;
+pub use trio::{SERVICE, Trio, TrioOptions};
 
 /// How often to look whether something has happened.
 const POLL: Duration = Duration::from_millis(2);

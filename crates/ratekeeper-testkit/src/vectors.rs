@@ -56,6 +56,8 @@ struct Step {
     cancel: Option<String>,
     refund: Option<Refund>,
     reset: Option<ChargeSpec>,
+    /// Whether something counted in what was reset.
+    counted: Option<bool>,
     set_override: Option<OverrideSpec>,
     delete_override: Option<OverrideSpec>,
     #[serde(flatten)]
@@ -236,7 +238,10 @@ fn run_step<'a, E: Engine>(
         expect_units(refund, given)?;
     } else if let Some(spec) = &step.reset {
         let charge = build::charge(&case.defaults, spec)?;
-        engine.reset(charge.key(), charge.quota().algorithm())?;
+        let counted = engine.reset(charge.key(), charge.quota().algorithm())?;
+        if step.counted.is_some_and(|expected| expected != counted) {
+            return Err(format!("counted: expected {}, got {counted}", !counted));
+        }
     } else if let Some(spec) = step.set_override.as_ref().or(step.delete_override.as_ref()) {
         let scope = build::scope(&spec.endpoint, &spec.org, spec.project.as_deref())?;
         let to = spec.limit.filter(|_| step.set_override.is_some()).map(|limit| Override {

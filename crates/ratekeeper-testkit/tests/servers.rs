@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, fs, mem};
 
-use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
+use ratekeeper_testkit::servers::{BlackHole, Flavour, SERVICE, Server, Trio};
 use ratekeeper_testkit::wait::{PATIENCE, until};
 
 /// Long enough that a server which can answer would have.
@@ -46,6 +46,19 @@ fn each_is_the_version_it_claims() {
         let version = server.info(version).unwrap();
         assert!(version.starts_with(series), "{flavour} says it is {version}");
     }
+}
+
+#[test]
+fn sentinels_replace_a_primary() {
+    let trio = Trio::start(Flavour::Redis7);
+    assert_eq!(trio.primary(), Some(0));
+    assert!(trio.url().ends_with(&format!(",127.0.0.1:{}/{SERVICE}", trio.sentinels[2].port())));
+    trio.fail_over();
+    until("a demoted primary", || trio.server(0, &["ROLE"]).starts_with("slave"));
+    assert!(trio.server(1, &["ROLE"]).starts_with("master"));
+    let ids: Vec<u32> = trio.servers.iter().chain(&trio.sentinels).map(Server::pid).collect();
+    drop(trio);
+    assert!(!ids.into_iter().any(runs));
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) const PENAL: [(&str, &str, &[&str], Option<&str>); 4] = [
     ("q14", "1/1s fixed_window", &["1/2s fixed_window", "1/15s fixed_window"], Some("7/30s")),
     ("q4", "2/20s fixed_window", &["1/1s fixed_window", "1/9s fixed_window"], Some("2/12s burst 3")),
 ];
+/// How many other quotas may stand in the place of each.
+pub(super) const OTHERS: usize = 3;
 pub(super) const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
 /// One thing that happens.
@@ -55,8 +57,8 @@ pub enum Event {
     Clock(i64),
     /// A check, perhaps only a peek, perhaps under an id.
     Check { check: CheckPlan, peek: bool, id: Option<(u8, IdUse)> },
-    /// Several checks at once, in this order.
-    Burst(Vec<CheckPlan>),
+    /// Several checks, refunds and resets at once, in this order.
+    Burst(Vec<Event>),
     /// A reservation is settled or cancelled.
     Settle { id: u8, actual: Option<u32> },
     /// Units of an earlier check are given back; counted from the latest. By the decision itself (0), or by
@@ -113,7 +115,7 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
     let emergency = prop_oneof![20 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
     let flags = (proptest::bool::weighted(0.2), proptest::bool::weighted(0.2), proptest::bool::weighted(0.5));
     let quota = prop_oneof![40 => 0..CLOSED_FROM, 1 => CLOSED_FROM..QUOTAS.len()];
-    let other = proptest::option::weighted(0.2, 0..2usize);
+    let other = proptest::option::weighted(0.2, 0..OTHERS);
     (quota, 0..SUBJECTS.len(), cost, flags, emergency, other).prop_map(
         |(quota, subject, cost, (shadow, flat, overridable), emergency, other)| ChargePlan {
             quota,
@@ -128,16 +130,18 @@ fn charge_plan() -> impl Strategy<Value = ChargePlan> {
     )
 }
 
-/// All tiers of a rule for one subject, as requests usually ask for them.
+/// All tiers of a rule for one subject, as requests usually ask for them, or some: rules gain and lose tiers.
 fn tiers() -> impl Strategy<Value = Vec<ChargePlan>> {
-    (0..TIERS.len(), charge_plan()).prop_map(|(rule, plan)| {
-        TIERS[rule].1.iter().map(|quota| ChargePlan { quota: *quota, emergency: 0, ..plan.clone() }).collect()
+    let asked = prop_oneof![3 => Just(0b1111u8), 1 => 1..0b1111u8];
+    (0..TIERS.len(), charge_plan(), asked).prop_map(|(rule, plan, asked)| {
+        let tiers = TIERS[rule].1.iter().enumerate().filter(|(place, _)| asked >> place & 1 == 1);
+        tiers.map(|(_, quota)| ChargePlan { quota: *quota, emergency: 0, ..plan.clone() }).collect()
     })
 }
 
 /// What most checks are: nothing unusual, alone or as tiers, on few keys.
 fn plain_plans() -> impl Strategy<Value = Vec<ChargePlan>> {
-    let other = proptest::option::weighted(0.2, 0..2usize);
+    let other = proptest::option::weighted(0.2, 0..OTHERS);
     let kind = (0..4usize, 0..2usize, prop_oneof![4 => Just(1u64), 1 => 2..5u64], other);
     kind.prop_map(|(kind, subject, cost, other)| {
         let quotas = match kind {
@@ -193,9 +197,10 @@ fn event() -> impl Strategy<Value = Event> {
         6 => jump.prop_map(Event::Clock),
         12 => (check_plans(6), proptest::bool::weighted(0.1), id)
             .prop_map(|(check, peek, id)| Event::Check { check, peek, id }),
-        2 => vec(check_plans(4), 2..12).prop_map(Event::Burst),
-        1 => vec(plain_plans().prop_map(without_penalties), 2..12).prop_map(Event::Burst),
-        1 => vec(check_plan(plain_plans()), 2..12).prop_map(Event::Burst),
+        2 => burst(check_plans(4).prop_map(plain_check)),
+        1 => burst(plain_plans().prop_map(without_penalties).prop_map(plain_check)),
+        1 => burst(check_plan(plain_plans()).prop_map(plain_check)),
+        2 => burst(in_a_burst()),
         2 => (0..6u8, proptest::option::weighted(0.8, 0..12u32)).prop_map(|(id, actual)| Event::Settle { id, actual }),
         3 => (0..6usize, 1..6u32, 0..3u8).prop_map(|(back, units, told)| Event::Refund { back, units, told }),
         1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),
@@ -203,6 +208,29 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(rule, counter, subject)| Event::Pardon { rule, counter, subject }),
         2 => (any::<bool>(), proptest::option::weighted(0.7, to)).prop_map(|(project, to)| Event::Override { project, to }),
     ]
+}
+
+/// Whatever may travel with others.
+fn in_a_burst() -> impl Strategy<Value = Event> {
+    let id_use = prop_oneof![(1..40u64).prop_map(IdUse::Once), (1..20u64).prop_map(IdUse::Hold)];
+    let id = proptest::option::weighted(0.3, (0..6u8, id_use));
+    let check = prop_oneof![check_plans(4).boxed(), plain_plans().prop_map(without_penalties).boxed()];
+    prop_oneof![
+        6 => (check, proptest::bool::weighted(0.2), id)
+            .prop_map(|(check, peek, id)| Event::Check { check, peek, id }),
+        2 => (0..6usize, 1..6u32, 0..3u8).prop_map(|(back, units, told)| Event::Refund { back, units, told }),
+        1 => (0..QUOTAS.len(), 0..SUBJECTS.len()).prop_map(|(quota, subject)| Event::Reset { quota, subject }),
+        1 => (0..PENAL.len(), 0..3usize, 0..SUBJECTS.len())
+            .prop_map(|(rule, counter, subject)| Event::Pardon { rule, counter, subject }),
+    ]
+}
+
+fn burst(of: impl Strategy<Value = Event>) -> impl Strategy<Value = Event> {
+    vec(of, 2..12).prop_map(Event::Burst)
+}
+
+fn plain_check(check: CheckPlan) -> Event {
+    Event::Check { check, peek: false, id: None }
 }
 
 fn without_penalties(charges: Vec<ChargePlan>) -> CheckPlan {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use ratekeeper_core::{Charge, Charges, Emergency, Enforcement, Key, Name, OverrideScope, Penalty, Quota};
+use ratekeeper_core::{
+    Algorithm, Charge, Charges, Emergency, Enforcement, Key, Name, OverrideScope, Penalty, Quota,
+};
 
-use super::plan::{ChargePlan, CheckPlan, PENAL, PenaltyPlan, QUOTAS, SUBJECTS, TIERS};
+use super::plan::{ChargePlan, CheckPlan, OTHERS, PENAL, PenaltyPlan, QUOTAS, SUBJECTS, TIERS};
 use crate::penal::PenalRule;
 
 const ENDPOINT: &str = "/search";
@@ -12,8 +14,8 @@ const ENDPOINT: &str = "/search";
 /// What a history needs that outlives its checks.
 pub(super) struct Stage {
     pub(super) quotas: Vec<(Name, Quota)>,
-    /// The quotas that each of them may give way to: another limit and burst, another window.
-    others: Vec<[Quota; 2]>,
+    /// The quotas that each of them may give way to: another limit and burst, another window, another algorithm.
+    others: Vec<[Quota; OTHERS]>,
     pub(super) penal: Vec<PenalRule>,
     pub(super) scope: OverrideScope<'static>,
 }
@@ -35,10 +37,17 @@ fn penalty<'a>(rule: &'a PenalRule, plan: &PenaltyPlan, charges: &[Charge<'_>]) 
 }
 
 /// The same quota after a change of plan.
-fn others(quota: &Quota) -> [Quota; 2] {
+fn others(quota: &Quota) -> [Quota; OTHERS] {
     let limit = u64::from(quota.limit());
     let longer = quota.window() + Duration::from_secs(2);
-    [quota.overridden(2 * limit + 1, None), quota.overridden(limit, Some(longer))]
+    let algorithm = match quota.algorithm() {
+        Algorithm::FixedWindow => Algorithm::SlidingWindow,
+        Algorithm::SlidingWindow | Algorithm::LeakyBucket => Algorithm::TokenBucket,
+        Algorithm::TokenBucket | Algorithm::SlidingLog => Algorithm::FixedWindow,
+        Algorithm::Concurrency => Algorithm::SlidingLog,
+    };
+    let other = Quota::new(algorithm, limit, quota.window()).expect("a small quota");
+    [quota.overridden(2 * limit + 1, None), quota.overridden(limit, Some(longer)), other]
 }
 
 impl Stage {
@@ -59,8 +68,12 @@ impl Stage {
     }
 
     /// All counters there can be.
-    pub(super) fn counters(&self) -> impl Iterator<Item = &(Name, Quota)> {
-        self.quotas.iter().chain(self.penal.iter().flat_map(|rule| &rule.counters))
+    pub(super) fn counters(&self) -> impl Iterator<Item = (Name, Algorithm)> {
+        let own = self.quotas.iter().zip(&self.others).flat_map(|((name, quota), others)| {
+            others.iter().chain([quota]).map(|quota| (*name, quota.algorithm()))
+        });
+        let penal = self.penal.iter().flat_map(|rule| &rule.counters);
+        own.chain(penal.map(|(name, quota)| (*name, quota.algorithm())))
     }
 
     /// One penalty for each rule, whatever the plans say.

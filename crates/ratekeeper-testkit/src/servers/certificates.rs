@@ -42,6 +42,13 @@ pub(super) fn make(dir: &Path) {
     certify(dir, &[signed.as_slice(), &server].concat());
 }
 
+/// Uses those that were made in another folder.
+pub(super) fn copy(from: &Path, to: &Path) {
+    for name in [AUTHORITY, "server.pem", "server.key"] {
+        fs::copy(from.join(name), to.join(name)).expect("copy a certificate");
+    }
+}
+
 fn certify(dir: &Path, arguments: &[&str]) {
     let mut command = Command::new(executable("openssl"));
     command.args(["req", "-x509", "-config", "openssl.cnf", "-days", "30", "-noenc"]);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::client::Client;
 use super::process::Process;
 use super::{Flavour, POLL, certificates, executable, free_port};
 
@@ -28,9 +29,26 @@ pub struct Server {
     flavour: Flavour,
     port: u16,
     tls_port: Option<u16>,
+    kind: Kind,
     // Ends before its folder goes: fields are dropped in this order.
     process: Option<Process>,
     dir: TempDir,
+}
+
+/// What the executable is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Server,
+    Sentinel,
+}
+
+/// Whose certificate a server shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tls<'d> {
+    None,
+    Own,
+    /// The one in the folder of another server.
+    Of(&'d Path),
 }
 
 /// Why a server did not start: the end of its log.
@@ -46,28 +64,50 @@ impl Server {
     /// configuration file. They come last, so they win; ports are not to be set.
     #[must_use]
     pub fn start_with(flavour: Flavour, directives: &[(&str, &str)]) -> Self {
-        Self::launch(flavour, directives, false, free_port)
+        Self::launch(flavour, Kind::Server, directives, Tls::None, free_port)
     }
 
     /// Starts one that speaks TLS on a port of its own, beside the plain one, with a
     /// certificate for `localhost` and `127.0.0.1`.
     #[must_use]
     pub fn start_tls(flavour: Flavour) -> Self {
-        assert!(flavour.has_tls(), "our {flavour} was built without TLS: ask Flavour::has_tls");
-        Self::launch(flavour, &[], true, free_port)
+        Self::start_as(flavour, Kind::Server, &[], Tls::Own)
+    }
+
+    /// Starts a sentinel that watches this server as [`SERVICE`](super::SERVICE), with more directives. If the server
+    /// speaks TLS, both do, with the same certificate.
+    #[must_use]
+    pub fn sentinel(&self, quorum: u32, directives: &[(&str, &str)]) -> Self {
+        let (port, tls) = match self.tls_port {
+            Some(port) => (port, Tls::Of(self.dir())),
+            None => (self.port, Tls::None),
+        };
+        let monitor = format!("monitor {} 127.0.0.1 {port} {quorum}", super::SERVICE);
+        let mut all = vec![("sentinel", &*monitor)];
+        all.extend(self.tls_port.map(|_| ("tls-replication", "yes")));
+        all.extend(directives);
+        Self::start_as(self.flavour, Kind::Sentinel, &all, tls)
+    }
+
+    fn start_as(flavour: Flavour, kind: Kind, directives: &[(&str, &str)], tls: Tls<'_>) -> Self {
+        let can = flavour.has_tls() || matches!(tls, Tls::None);
+        assert!(can, "our {flavour} was built without TLS: ask Flavour::has_tls");
+        Self::launch(flavour, kind, directives, tls, free_port)
     }
 
     fn launch(
         flavour: Flavour,
+        kind: Kind,
         directives: &[(&str, &str)],
-        tls: bool,
+        tls: Tls<'_>,
         mut choose_port: impl FnMut() -> u16,
     ) -> Self {
         for _ in 0..PORT_TRIES {
             let dir = tempfile::Builder::new().prefix("ratekeeper-").tempdir().expect("make a folder");
-            let (port, tls_port) = (choose_port(), tls.then(&mut choose_port));
-            let mut server = Self { flavour, port, tls_port, process: None, dir };
-            server.configure(directives);
+            let has_tls = !matches!(tls, Tls::None);
+            let (port, tls_port) = (choose_port(), has_tls.then(&mut choose_port));
+            let mut server = Self { flavour, port, tls_port, kind, process: None, dir };
+            server.configure(directives, tls);
             match server.run() {
                 Ok(()) => return server,
                 Err(NotStarted(log)) if log.contains("Address already in use") => {}
@@ -78,7 +118,7 @@ impl Server {
     }
 
     /// Writes its configuration; names are relative to its folder, where it runs.
-    fn configure(&self, directives: &[(&str, &str)]) {
+    fn configure(&self, directives: &[(&str, &str)], tls: Tls<'_>) {
         let mut lines = vec![
             format!("port {}", self.port),
             "bind 127.0.0.1".to_owned(),
@@ -88,7 +128,10 @@ impl Server {
             "appendonly no".to_owned(),
         ];
         if let Some(port) = self.tls_port {
-            certificates::make(self.dir());
+            match tls {
+                Tls::Of(other) => certificates::copy(other, self.dir()),
+                _ => certificates::make(self.dir()),
+            }
             lines.push(format!("tls-port {port}"));
             lines.push(certificates::DIRECTIVES.to_owned());
         }
@@ -104,7 +147,13 @@ impl Server {
         let out = File::create(&log).expect("create the log");
         let err = out.try_clone().expect("share the log");
         let mut command = Command::new(executable(self.flavour.name()));
-        command.arg(CONFIG).current_dir(self.dir()).stdin(Stdio::null()).stdout(out).stderr(err);
+        command
+            .arg(CONFIG)
+            .args((self.kind == Kind::Sentinel).then_some("--sentinel"))
+            .current_dir(self.dir())
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err);
         // So that its errors are in English, and no locale that is not installed stops it.
         command.env("LC_ALL", "C");
         let process = self.process.insert(Process::spawn(&mut command, self.dir.path()));
@@ -154,14 +203,30 @@ impl Server {
     /// error as an answer is a failure, too.
     #[must_use]
     pub fn cli(&self, arguments: &[&str]) -> String {
+        self.try_cli(arguments).unwrap_or_else(|error| panic!("redis-cli {arguments:?}: {error}"))
+    }
+
+    /// The same, for what may be refused.
+    ///
+    /// # Errors
+    /// What it printed, if the answer was an error or there was none.
+    pub fn try_cli(&self, arguments: &[&str]) -> Result<String, String> {
         // A paused server would let it wait for ever.
         let mut command = Command::new("timeout");
         command.args(["--foreground", "30"]).arg(executable("redis-cli"));
         command.args(["-e", "-h", "127.0.0.1", "-p"]).arg(self.port.to_string()).args(arguments);
         let output = command.stdin(Stdio::null()).output().expect("run redis-cli");
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "redis-cli {arguments:?}: {}\n{out}{err}", output.status);
-        out.trim().to_owned()
+        match output.status.success() {
+            true => Ok(out.trim().to_owned()),
+            false => Err(format!("{}\n{out}{err}", output.status)),
+        }
+    }
+
+    /// A connection of its own, for what is no text or must be fast.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::connect(&self.dir().join(SOCKET))
     }
 
     /// A field of the answer to `INFO`, such as `redis_version`.
@@ -267,7 +332,7 @@ mod tests {
         let taken = somebody.local_addr().unwrap().port();
         for flavour in Flavour::ALL {
             let mut ports = [taken, taken, free_port()].into_iter();
-            let server = Server::launch(flavour, &[], false, || ports.next().unwrap());
+            let server = Server::launch(flavour, Kind::Server, &[], Tls::None, || ports.next().unwrap());
             assert_ne!(server.port(), taken, "{flavour}");
             assert_eq!(server.cli(&["PING"]), "PONG", "{flavour}");
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
-    Algorithm, Charge, Check, Control, Decision, Key, MemoryStore, Overrides, Reservation, Settled, Store,
-    StoreError, StoreErrorKind, StoreFuture, Timestamp,
+    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation,
+    Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
 
 /// Fails every check and answers every peek, as a store does that has no room.
@@ -15,6 +15,11 @@ pub(crate) struct Away(MemoryStore);
 impl Away {
     pub(crate) fn store() -> Arc<dyn Store> {
         Arc::new(Self::default())
+    }
+
+    /// One with a clock of the test.
+    pub(crate) fn at(clock: &ManualClock) -> Arc<dyn Store> {
+        Arc::new(Self(MemoryStore::with_clock(100, Arc::new(clock.clone()))))
     }
 
     fn refuse(check: &Check<'_>) -> Result<(), StoreError> {

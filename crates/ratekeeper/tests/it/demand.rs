@@ -169,3 +169,20 @@ fn a_repeated_decision_is_given_back_once() {
     assert_eq!(given, [5, 0, 0]);
     assert_eq!(other.now().peek().unwrap().verdicts()[0].remaining(), 5, "the other charge stays");
 }
+
+/// Only fixed windows, which keep their end, can be one counter: of others, a shorter window would end a longer one.
+#[tokio::test]
+async fn only_fixed_windows_share_a_counter_for_all_windows() {
+    for (suffix, left_of_the_other) in [(" fixed_window", 10), (" sliding_window", 20), ("", 20)] {
+        let engine = Arc::new(Engine::new(store().0 as Arc<dyn Store>));
+        let ask = async |quota: &str, cost: u64| {
+            let quota: Quota = format!("{quota}{suffix}").parse().unwrap();
+            let charge = RawCharge::new(RawName::new("any").unwrap(), "key", quota).any_window();
+            let charges = [charge.cost(cost).unwrap()];
+            engine.raw(&charges, OnOutage::Deny).check().await.unwrap()
+        };
+        assert_eq!(left(&ask("10/h", 10).await), 0);
+        assert_eq!(left(&ask("20/min", 0).await), left_of_the_other, "{suffix}");
+        assert!(!ask("10/h", 1).await.is_allowed(), "{suffix}");
+    }
+}

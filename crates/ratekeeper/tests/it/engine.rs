@@ -56,8 +56,8 @@ impl Engine for StoreEngine {
         now(self.store.refund(check, decision, units))
     }
 
-    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {
-        now(self.store.reset(key, algorithm)).map(|_| ())
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, String> {
+        now(self.store.reset(key, algorithm))
     }
 
     fn set_override(&mut self, scope: OverrideScope<'_>, to: Option<Override>) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ratekeeper::bounds::RECEIPTS_MAX;
 use ratekeeper::{
     Charge, Charges, Check, Decision, Engine, Health, Key, ManualClock, MemoryStore, MemoryStoreBuilder,
     Name, OnOutage, Quota, RawCharge, RawName, Reservation, Store, StoreErrorKind, Timestamp,
@@ -82,6 +83,38 @@ fn exhausted_counters_that_go_are_counted_and_logged_once() {
     for (line, evicted) in [(&told[1], "evicted=4744"), (&told[3], "evicted=4745")] {
         assert!(line.starts_with("INFO") && line.contains(evicted), "{told:?}");
     }
+}
+
+#[test]
+fn refunds_that_the_store_cannot_remember_are_counted_and_logged_once() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let (store, clock) = bounded(|builder| builder);
+        let quota: Quota = "1000000/d fixed_window".parse().unwrap();
+        let charge = Charge::new(Key::new(Name::new("full").unwrap(), "told").unwrap(), &quota);
+        let charge = charge.cost(1_000_000).unwrap();
+        let check = Check::one(&charge);
+        let mut decision = store.decide(&check).unwrap();
+        let mut refund = |nonce| {
+            decision.set_nonce(nonce);
+            store.refund(&check, &decision, 1).now().unwrap().unwrap()
+        };
+        let most = RECEIPTS_MAX as u64;
+        assert!((1..=most).all(|nonce| refund(nonce) == 1));
+        assert_eq!(store.health().refunds_refused, 0);
+        assert_eq!((refund(most + 1), refund(most + 2), refund(most)), (0, 0, 1));
+        assert_eq!(store.health().refunds_refused, 2);
+        clock.advance(Duration::from_secs(60));
+        store.health();
+        clock.advance(Duration::from_secs(24 * 3_600));
+        let mut decision = store.decide(&check).unwrap();
+        decision.set_nonce(most + 3);
+        assert_eq!(store.refund(&check, &decision, 1).now().unwrap().unwrap(), 1, "it has forgotten");
+    });
+    let told = lines.0.lock().unwrap().clone();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("WARN") && told[0].contains("remembers no more receipts"), "{told:?}");
+    assert!(told[1].starts_with("INFO") && told[1].contains("refunds_refused=2"), "{told:?}");
 }
 
 #[test]

@@ -10,7 +10,11 @@ mod eviction;
 mod full;
 mod limiter;
 mod memory;
+mod outages;
 mod penalties;
+#[path = "../policy/traces.rs"]
+#[allow(dead_code, reason = "the tests of policies look at spans, too")]
+mod traces;
 mod urls;
 mod waiting;
 mod watching;

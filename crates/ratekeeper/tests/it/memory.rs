@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::test_runner::{Config, TestRunner};
 use ratekeeper::{
-    Charge, Charges, Check, Key, ManualClock, MemoryStore, Name, Override, OverrideScope, Overrides, Quota,
-    Store, Timestamp,
+    Algorithm, Charge, Charges, Check, Emergency, Key, ManualClock, MemoryStore, Name, Override,
+    OverrideScope, Overrides, Quota, Store, Timestamp,
 };
 use ratekeeper_testkit::{history, vectors};
 
@@ -123,4 +123,62 @@ fn a_decision_about_something_else_refunds_nothing() {
     store.refund(&Check::one(&other), &decision, 1).now().unwrap().unwrap();
     let left = |charge| store.decide(&Check::one(charge).peek()).unwrap().verdicts()[0].remaining();
     assert_eq!((left(&one), left(&other)), (2, 2));
+}
+
+/// Denials are judged on copies of counters: none may outlive what it is a copy of.
+#[test]
+fn a_denial_is_judged_anew_when_its_counter_has_changed() {
+    for quota in ["1/h", "1/h fixed_window", "1/h sliding_window", "1/h leaky_bucket"] {
+        let ((store, clock), quota) = (store(1_000), quota.parse::<Quota>().unwrap());
+        let name = Name::new("changing").unwrap();
+        let charge = Charge::new(Key::new(name, "ann").unwrap(), &quota);
+        let check = Check::one(&charge);
+        let decide = || store.decide(&check).unwrap();
+        let is_denied = || (0..3).all(|_| !decide().is_allowed());
+
+        let admitted = decide();
+        assert!(is_denied(), "{quota}");
+        assert_eq!(store.refund(&check, &admitted, 1).now().unwrap().unwrap(), 1);
+        assert!(decide().is_allowed(), "{quota}: it was given back");
+
+        assert!(is_denied(), "{quota}");
+        assert!(store.reset(charge.key(), quota.algorithm()).now().unwrap().unwrap());
+        assert!(decide().is_allowed(), "{quota}: it was reset");
+
+        assert!(is_denied(), "{quota}");
+        let (before, wait) = (decide(), Duration::from_secs(60));
+        clock.advance(wait);
+        let after = decide().retry_after().duration().unwrap();
+        assert_eq!(before.retry_after().duration().unwrap(), after + wait, "{quota}: the clock has moved");
+
+        let lifted = charge.emergency(Emergency::Lift);
+        assert!(store.decide(&Check::one(&lifted)).unwrap().is_allowed(), "{quota}: lifted");
+        assert!(is_denied(), "{quota}: no longer lifted");
+
+        // A bucket has the whole debt of the smaller quota.
+        let more = quota.overridden(100, None);
+        let charge = Charge::new(charge.key(), &more);
+        let is_allowed = store.decide(&Check::one(&charge)).unwrap().is_allowed();
+        // Nothing queues in a leaky bucket unless the quota says so.
+        assert!(is_allowed || quota.algorithm() == Algorithm::LeakyBucket, "{quota}: a larger quota");
+        clock.advance(Duration::from_secs(7_200));
+        assert!(decide().is_allowed(), "{quota}: time has passed");
+
+        assert!(is_denied(), "{quota}");
+        clock.set(Timestamp::from_secs(1_600_000_000));
+        let wait = decide().retry_after().duration().unwrap();
+        assert!(wait <= Duration::from_secs(7_200), "{quota}: {wait:?} after a step of the clock");
+    }
+}
+
+/// Whoever else is pushed out, what was denied is admitted once its counter is gone.
+#[test]
+fn a_denial_goes_with_its_counter() {
+    let ((store, _), quota) = (store(1), "1/h".parse::<Quota>().unwrap());
+    let everybody: Vec<String> = (0..1_000).map(|number| format!("user:{number}")).collect();
+    let denied = |user: &str| (0..2).all(|_| !allowed(&store, "crowded", user, &quota));
+    assert!(everybody.iter().all(|user| allowed(&store, "crowded", user, &quota) && denied(user)));
+    let is_pushed_out =
+        everybody[..100].iter().filter(|user| allowed(&store, "crowded", user, &quota)).count();
+    assert!(is_pushed_out > 50, "{is_pushed_out} of 100 that went first are new again");
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod any_text;
+mod conditions;
 mod examples;
 mod examples_at_work;
 mod formats;
@@ -11,13 +12,16 @@ mod ids;
 mod in_code;
 mod matching;
 mod modes;
+mod paths;
 mod penalties;
 mod precedence;
+mod recycled;
 mod reload;
 mod schema;
 mod service_document;
 mod stores;
 mod traces;
+mod unknown_services;
 mod watched_outages;
 mod world;
 mod wrong;

@@ -133,6 +133,8 @@ proptest! {
                     None | Some((_, Ok(true))) => expected.push(format!("r{n}")),
                     Some((_, Ok(false))) => {}
                     Some((condition, Err(_))) => {
+                        // What cannot be told applies.
+                        expected.push(format!("r{n}"));
                         failures[n].0 += u64::from(!condition.requires().rules_out(facts));
                         failures[n].1 += 1;
                     }
@@ -183,6 +185,22 @@ fn what_can_never_matter_is_told() {
     assert!(told[1].contains("rules[0].unlimited: got \"ip:1\""), "{told:?}");
 }
 
+/// A path has one spelling: a rule on another one would never apply.
+#[test]
+fn a_path_that_no_request_has_is_told() {
+    let of = |when: &str| warnings(&rule("a", &format!("keys = 'all'\nquota = '1/s'\nwhen = \"{when}\"")));
+    let cases = [
+        ("path == '/caf\u{e9}'", "\"/caf\u{e9}\", which no path is spelled like; expected \"/caf%C3%A9\""),
+        ("path in ['/a', '/%62']", "\"/%62\", which no path is spelled like; expected \"/b\""),
+        ("path.startsWith('/a b')", "\"/a b\", which no path is spelled like; expected \"/a%20b\""),
+    ];
+    for (when, expected) in cases {
+        let told = of(when);
+        assert_eq!(told, [format!("policy.toml:6:8: rules[0].when: got {expected}")], "{when}");
+    }
+    assert!(of("path == '/caf%C3%A9' || path.startsWith('/a%20b/')").is_empty());
+}
+
 #[test]
 fn what_can_matter_is_no_cause_for_alarm() {
     let first = rule("a", "keys = 'user:{identity.user}'\nquota = '10/s'");
@@ -229,4 +247,16 @@ fn the_program_finds_keys_where_templates_cannot() {
         !now(world.limiter.check("api", "small")).unwrap().is_allowed(),
         "the same key, however it is made"
     );
+}
+
+/// A rule on the first of two values would be escaped by sending both.
+#[test]
+fn a_parameter_that_is_sent_twice_is_what_handlers_see() {
+    let text = "service = 'api'\n[[rules]]\nname = 'costly'\nkeys = 'all'\nquota = '1/min fixed_window'\n\
+                when = \"query.expensive == 'true'\"\n";
+    let world = World::set_up(crate::toml(text).unwrap(), without_mode());
+    let escape = RequestFacts::new("GET", "/?expensive=false&expensive=true");
+    assert_eq!(world.until_denied(&escape), (1, "costly"));
+    let cheap = RequestFacts::new("GET", "/?expensive=true&expensive=false");
+    assert_eq!(world.ask(&cheap).origin(), Origin::Unlimited);
 }

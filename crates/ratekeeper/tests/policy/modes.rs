@@ -292,3 +292,20 @@ fn in_an_environment() {
         }
     }
 }
+
+#[test]
+fn a_rule_that_was_switched_off_gives_back_what_it_charged() {
+    let (world, facts) = (World::of(PLAIN), by("ann"));
+    let decision = world.ask(&facts);
+    assert_eq!(left(&decision), [("per-user", 1)]);
+    world.switch("api/per-user", "mode=off");
+    let ask = Ask::request(&facts);
+    assert_eq!(
+        now(world.service.demand(&ask).refund(&decision, 1)).unwrap(),
+        0,
+        "in force, there is no rule"
+    );
+    assert_eq!(now(world.service.demand(&ask.in_any_mode()).refund(&decision, 1)).unwrap(), 1);
+    world.switch("api/per-user", "mode=on");
+    assert_eq!(left(&world.peek(&facts)), [("per-user", 2)]);
+}

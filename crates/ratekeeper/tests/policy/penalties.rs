@@ -322,3 +322,65 @@ fn many_at_once_are_one_offence() {
         }
     }
 }
+
+/// Two an hour; who is denied twice in a minute is denied for two seconds.
+const SHORT: &str = r#"
+    service = "api"
+    [[rules]]
+    name = "per-user"
+    keys = "user:{identity.user}"
+    quota = "2/h fixed_window"
+    penalty = { denials = 2, within = "1min", duration = "2s" }
+"#;
+
+#[test]
+fn a_penalty_never_tells_less_than_the_quota_behind_it() {
+    for world in [World::of(SHORT), World::far(SHORT)] {
+        let ann = by("ann");
+        assert_eq!(world.until_denied(&ann), (2, "per-user"));
+        for passed in [0, 0, 500_123, 499_877, 300_001] {
+            world.advance(Duration::from_micros(passed));
+            let denied = world.ask(&ann);
+            let left = 3_600_000_000 - (denied.at().as_micros() - 1_700_000_000_000_000);
+            assert_eq!(denied.retry_after(), Wait::micros(left), "{denied}");
+        }
+        world.wait(3_598);
+        assert!(!world.allows(&ann), "neither before it");
+        let told = world.ask(&ann).retry_after().as_micros().unwrap();
+        world.advance(Duration::from_micros(told));
+        assert!(world.allows(&ann), "who obeys is allowed at it");
+    }
+}
+
+#[test]
+fn what_is_told_from_memory_is_exact_to_the_microsecond() {
+    let world = World::far(PLAIN);
+    let end = offend(&world, &by("ann")).retry_after().as_micros().unwrap();
+    world.advance(Duration::from_micros(1_000_123));
+    world.store.calls();
+    for asked in 1..4 {
+        assert_eq!(world.ask(&by("ann")).retry_after(), Wait::micros(end - 1_000_123), "question {asked}");
+    }
+    assert_eq!(world.store.calls(), 1, "one request asked");
+}
+
+/// What another rule said of another request is no part of the answer, and of the same it is.
+#[test]
+fn what_is_told_from_memory_is_the_latest_of_those_that_deny_this_request() {
+    let text = format!(
+        "{PLAIN}\n[[rules]]\nname = 'slow'\nwhen = \"path == '/slow'\"\nkeys = 'all'\nquota = '2/h fixed_window'\n"
+    );
+    let world = World::far(&text);
+    let facts = |path: &str| RequestFacts::new("GET", path).claim("user", "ann");
+    let (slow, quick) = (facts("/slow"), facts("/quick"));
+    assert!(world.allows(&slow) && world.allows(&slow));
+    let micros = |facts: &RequestFacts| world.ask(facts).retry_after().as_micros().unwrap();
+    while micros(&quick) < 60_000_000 {}
+    for _ in 0..3 {
+        assert_eq!((micros(&slow), micros(&quick)), (3_600_000_000, 60_000_000));
+    }
+    world.wait(1);
+    for _ in 0..3 {
+        assert_eq!((micros(&quick), micros(&slow)), (59_000_000, 3_599_000_000));
+    }
+}

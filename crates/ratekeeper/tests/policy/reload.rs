@@ -99,22 +99,27 @@ fn what_was_removed_is_gone_at_once() {
 #[test]
 fn what_happened_to_a_rule_is_known_after_a_reload() {
     let text = |limit: u32| {
-        limited(&format!("quota = '{limit}/min fixed_window'\ncost = 'body.n'\nwhen = \"header.x != ''\""))
+        limited(&format!(
+            "quota = '{limit}/min fixed_window'\ncost = 'body.n'\nwhen = \"!header.x.contains('z')\""
+        ))
     };
     let world = World::of(&text(1));
-    let has = |facts: RequestFacts| facts.header("x", "1").json(serde_json::json!({}));
+    let has = |facts: RequestFacts| facts.header("x", "1").json(serde_json::json!({ "n": "1" }));
     world.ask(&by("ann"));
     world.ask(&has(RequestFacts::new("GET", "/")));
     world.ask(&has(by("ann")));
     world.ask(&has(by("ann")));
     let before = world.status("per-user");
-    assert_eq!((before.unresolved, before.failed, before.denied), (1, 3, 1));
-    assert_eq!(before.last_failure.as_deref(), Some("cost: `body.n` is missing"));
+    assert_eq!((before.unresolved, before.failed, before.denied), (1, 4, 2));
+    assert_eq!(
+        before.last_failure.as_deref(),
+        Some("cost: the cost is text, not a whole number from 0 to 1000000000")
+    );
     world.install(&text(2));
     assert_eq!(world.status("per-user"), before);
     world.ask(&by("bob"));
     let after = world.status("per-user");
-    assert_eq!((after.failed, after.last_failure.unwrap().as_str()), (4, "when: `header.x` is missing"));
+    assert_eq!((after.failed, after.last_failure.unwrap().as_str()), (6, "cost: the body was not read"));
 }
 
 #[test]

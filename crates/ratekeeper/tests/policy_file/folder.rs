@@ -93,7 +93,7 @@ fn the_second_file_for_a_service_is_refused_until_the_first_is_gone() {
     let error = watch.refresh().unwrap_err().to_string();
     let (first, second) = (rig.path("maps.toml"), rig.path("more.toml"));
     let expected = format!(
-        "{}: service: got \"maps\", which has its policy in {}; expected a service without one: one file for each",
+        "{}: service: got \"maps\", which has its policy in {}; expected a service without one: one file for each. Put all rules of the service into one of the two files, or remove one",
         second.display(),
         first.display()
     );

@@ -5,4 +5,5 @@
 mod folder;
 mod refused;
 mod replaced;
+mod resumed;
 mod rig;

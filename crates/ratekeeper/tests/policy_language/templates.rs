@@ -31,7 +31,7 @@ const TEMPLATES: [&str; 11] = [
     "{header.a}/{header.b}/{header.c}",
     "{header.a}-{header.b}.{header.c}",
     "{header.a}x-x{header.b}--{header.c}",
-    "{header.a}%{header.b},{header.c}",
+    "{header.a}%-{header.b}%,{header.c}",
     "{header.a}{{{header.b}}}{header.c}",
     "\u{e9}{header.a}@{header.b}_{header.c}\u{e9}",
     "{header.a}~~{header.b}=3A={header.c}",

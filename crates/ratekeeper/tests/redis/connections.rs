@@ -7,7 +7,7 @@ use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::engine::builder;
 use crate::outages::logs;
-use crate::setup::{ask, charge, is_allowed, keys, quota};
+use crate::setup::{ask, charge, is_allowed, keys, quota, until};
 
 /// Stands in every URL here, and must not stand anywhere else.
 const SECRET: &str = "hunter2";
@@ -62,6 +62,53 @@ async fn with_a_password_or_as_a_user() {
     }
 }
 
+/// A user's password is changed and the connections are closed: new ones log in with what the file says by then.
+#[tokio::test]
+async fn a_password_can_be_changed_while_a_store_is_open() {
+    let before = logs::begin();
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        let change = |password: &str| {
+            let user = ["ACL", "SETUSER", "ann", "on", "resetpass", &format!(">{password}"), "~*", "+@all"];
+            assert_eq!(server.cli(&user), "OK");
+        };
+        let hang_up = || assert_ne!(server.cli(&["CLIENT", "KILL", "USER", "ann"]), "0");
+        change("first-hunter2");
+        std::fs::write(&file, "first-hunter2\n").unwrap();
+        let url = format!("redis://ann@127.0.0.1:{}", server.port());
+        let from_file = counts(builder(&url).password_file(&file).connections(2)).await;
+        let read = file.clone();
+        let from_code = builder(&url)
+            .password_from(move || std::fs::read_to_string(&read).map(|text| text.trim_end().to_owned()));
+        let from_code = from_code.build().unwrap();
+        from_code.ping().await.unwrap();
+
+        change("second-hunter2");
+        hang_up();
+        until("a refusal", async || {
+            from_file.ping().await.is_err_and(|error| error.kind() == StoreErrorKind::Permission)
+        })
+        .await;
+        std::fs::write(&file, "second-hunter2\n").unwrap();
+        for store in [&from_file, &from_code] {
+            until("the new password", async || store.ping().await.is_ok()).await;
+        }
+        assert!(!format!("{from_file:?} {:?}", builder(&url).password_file(&file)).contains(SECRET));
+        // Nobody logs in with the old one any more.
+        hang_up();
+        until("new connections", async || from_file.ping().await.is_ok()).await;
+    }
+    let both = builder(&format!("redis://ann:{SECRET}@127.0.0.1:1")).password_from(|| Ok("other".to_owned()));
+    let error = both.build().unwrap_err().to_string();
+    assert!(error.contains("got a password in the URL and elsewhere; expected"), "{error}");
+    let missing = builder("redis://127.0.0.1:1").password_file("/there/is/no/such");
+    let error = missing.build().unwrap_err().to_string();
+    assert!(error.contains("/there/is/no/such") && error.contains("; expected"), "{error}");
+    logs::all()[before..].iter().for_each(|line| assert!(!line.contains(SECRET), "{line}"));
+}
+
 #[tokio::test]
 async fn by_tls_to_whom_the_authority_vouches_for() {
     let before = logs::begin();
@@ -114,9 +161,12 @@ async fn what_is_wrong_with_an_url_or_a_setting_is_said_without_the_password() {
         "redis+unix://",
         "memory",
         "redis+sentinel://ann:SECRET@localhost",
+        "redis+sentinel://ann:SE/SECRET@localhost/service",
+        "redis+sentinel://localhost/service?password=SECRET",
     ];
-    let url = "redis://, rediss://, redis+unix://, unix://, valkey://, valkeys:// or valkey+unix://, \
-               such as redis://user:password@host:6379/0";
+    let url = "redis://, rediss://, redis+unix://, unix://, redis+sentinel://, rediss+sentinel://, valkey://, valkeys://, \
+               valkey+unix://, valkey+sentinel:// or valkeys+sentinel://, such as redis://user:password@host:6379/0 or \
+               redis+sentinel://user:password@host:26379,host:26379/service/0";
     let mut wrong: Vec<(String, RedisStoreBuilder, &str)> =
         urls.map(|text| (secret(text), builder(&secret(text)), url)).into();
     let good = builder(&secret("redis://ann:SECRET@localhost"));

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratekeeper::bounds::SWITCHES_MAX;
 use ratekeeper::{
     ALL_RULES, Clock, Control, Emergency, Level, Limiter, ManualClock, MemoryStore, Mode, RedisStore, Rule,
-    Store, Switch, Timestamp,
+    Store, StoreErrorKind, Switch, Timestamp,
 };
 use ratekeeper_testkit::servers::{Flavour, Server};
 
@@ -135,4 +136,33 @@ async fn a_ramp_keeps_whom_it_has_and_a_switch_ends_by_itself() {
     let decision = limiter.check("someone new").await.unwrap();
     assert!(!decision.is_allowed());
     assert_eq!(decision.strictest().unwrap().level(), Level::Emergency);
+}
+
+/// At the bound no switch can be added, and every one that is there can be changed, on a server and in memory.
+#[tokio::test]
+async fn a_switch_that_exists_can_be_changed_at_the_bound() {
+    let server = Server::start(Flavour::Redis7);
+    let on_server = store(&server, "");
+    on_server.set_switch("rule-0", switch("mode=off")).await.unwrap();
+    let key = crate::setup::keys(&server).remove(0);
+    let rules = (0..SWITCHES_MAX).map(|number| format!("rule-{number}"));
+    let fields: Vec<String> = rules.clone().flat_map(|rule| [rule, "mode=off".to_owned()]).collect();
+    let fields = fields.iter().map(String::as_str);
+    let _ = server.cli(&["HSET", &key].into_iter().chain(fields).collect::<Vec<&str>>());
+    let in_memory = MemoryStore::new();
+    for rule in rules {
+        in_memory.set_switch(&rule, switch("mode=off")).await.unwrap();
+    }
+    for store in [&on_server as &dyn Control, &in_memory] {
+        store.set_switch("rule-7", switch("mode=monitor")).await.unwrap();
+        let error = store.set_switch("one-more", switch("mode=monitor")).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Capacity, "{error}");
+        assert!(store.clear_switch("rule-8").await.unwrap());
+        store.set_switch("one-more", switch("mode=monitor")).await.unwrap();
+        // One that is over gives way.
+        store.set_switch("rule-9", switch("mode=off until=1")).await.unwrap();
+        store.set_switch("and-another", switch("mode=monitor")).await.unwrap();
+        assert!(!store.clear_switch("rule-9").await.unwrap());
+    }
+    assert_eq!(server.cli(&["HGET", &key, "rule-7"]), "mode=monitor");
 }

@@ -8,9 +8,9 @@ use ratekeeper::{
     Algorithm, Check, Decision, Key, ManualClock, Override, OverrideScope, RedisStore, RedisStoreBuilder,
     Reservation, Settled, Store, StoreError, StoreFuture, Timestamp,
 };
-use ratekeeper_testkit::Engine;
 /// Stores wait so long, too: what is tested here is the answer, not when it comes.
 pub(crate) use ratekeeper_testkit::wait::PATIENCE;
+use ratekeeper_testkit::{Asked, Engine, Told};
 use tokio::runtime::Runtime;
 
 pub(crate) struct RedisEngine {
@@ -64,6 +64,10 @@ impl RedisEngine {
     }
 }
 
+fn told<T>(answer: Result<T, StoreError>) -> Result<T, String> {
+    answer.map_err(|error| text(&error))
+}
+
 fn text(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -78,16 +82,26 @@ impl Engine for RedisEngine {
     }
 
     /// All are asked for before the first is answered, so they travel together.
-    fn check_all(&mut self, checks: &[Check<'_>]) -> Vec<Result<Decision, String>> {
-        let asked: Vec<_> = checks.iter().map(|check| self.store.check(check)).collect();
-        let answers = self.runtime.block_on(async {
+    fn together(&mut self, asked: &[Asked<'_>]) -> Vec<Told> {
+        let store = &self.store;
+        let answers = asked.iter().map(|asked| async move {
+            match asked {
+                Asked::Nothing => Told::Nothing,
+                Asked::Check(check) => Told::Decision(told(store.check(check).await)),
+                Asked::Under(check, under) => Told::Decision(told(store.reserve(check, under).await)),
+                Asked::Refund(check, decision, units) => {
+                    Told::GivenBack(told(store.refund(check, decision, *units).await))
+                }
+                Asked::Reset(key, algorithm) => Told::Reset(told(store.reset(*key, *algorithm).await)),
+            }
+        });
+        self.runtime.block_on(async {
             // Whatever earlier calls left to be done, lest it overtakes these.
             for _ in 0..16 {
                 tokio::task::yield_now().await;
             }
-            futures_util::future::join_all(asked).await
-        });
-        answers.into_iter().map(|answer| answer.map_err(|error| text(&error))).collect()
+            futures_util::future::join_all(answers).await
+        })
     }
 
     fn reserve(&mut self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, String> {
@@ -102,8 +116,8 @@ impl Engine for RedisEngine {
         self.wait(self.store.refund(check, decision, units))
     }
 
-    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {
-        self.wait(self.store.reset(key, algorithm)).map(|_| ())
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, String> {
+        self.wait(self.store.reset(key, algorithm))
     }
 
     fn set_override(&mut self, scope: OverrideScope<'_>, to: Option<Override>) -> Result<(), String> {

@@ -1,11 +1,16 @@
 //! What is on the server is what Application Kit and people with `redis-cli` expect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper::{Algorithm, Charge, Check, Override, OverrideScope, Reservation, Settled, Store, Wait};
+use ratekeeper::{
+    Algorithm, Charge, Check, Key, Limiter, ManualClock, Name, Override, OverrideScope, Reservation, Rule,
+    Settled, Store, StoreErrorKind, Timestamp, Wait,
+};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
-use crate::setup::{ask, charge, is_allowed, keys, left, pttl, quota, store, until};
+use crate::engine::{builder, script};
+use crate::setup::{ask, charge, is_allowed, keys, left, pttl, quota, store, together, until};
 
 const ELEMENTS: &str = "/api/matrix/elements";
 const COUNTER: &str = "ratelimit:/api/matrix/elements:7:42";
@@ -22,7 +27,7 @@ fn elements() -> Charge<'static> {
 }
 
 /// How often a server has run a command.
-fn calls(server: &Server, command: &str) -> usize {
+pub(crate) fn calls(server: &Server, command: &str) -> usize {
     let stats = server.cli(&["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
@@ -248,4 +253,139 @@ async fn reservations_hold_such_counters_too() {
         }
         assert_eq!(server.cli(&["GET", COUNTER]), count, "{id}");
     }
+}
+
+/// Whether two values have the same length, and the same counters in the same places.
+const SAME_COUNTERS: &str = "local one, other = KEYS[1], KEYS[2]
+    local function head(key) return redis.call('GETRANGE', key, 0, ARGV[1]) end
+    return redis.call('STRLEN', one) == redis.call('STRLEN', other) and head(one) == head(other) and 1 or 0";
+
+/// What a rule no longer asks for goes with the first write after it is over, and what it asks for stands in its
+/// order: from then on a check costs what it costs on a new key.
+#[tokio::test]
+async fn a_changed_set_of_tiers_leaves_nothing_behind() {
+    let server = Server::start(Flavour::Redis7);
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = builder(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
+    store.ping().await.unwrap();
+    let limiter = |quotas: &str| {
+        let rule = Rule::new("api", |user: &str| Some(user.into())).quotas(quotas);
+        Limiter::builder(store.clone()).rule(rule).build().unwrap()
+    };
+    let same = || {
+        // Format, count and length of the rest, then tag, window, limit and burst of two counters.
+        let last = (4 + 2 * 20 - 1).to_string();
+        server.cli(&["EVAL", SAME_COUNTERS, "2", "rk:c:api:old", "rk:c:api:new", &last])
+    };
+    let after = limiter("{rpm=50, rph=500}");
+    for before in ["{rps=5, rpm=50, rph=500}", "{rps=5, rph=500}", "{rph=500, rpm=50}", "{rps=5}"] {
+        assert!(limiter(before).check("old").await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(2));
+        for user in ["old", "new"] {
+            assert!(after.check(user).await.unwrap().is_allowed(), "{before}");
+        }
+        assert_eq!(same(), "1", "{before}");
+        // A tier that is not over yet stays, and goes when it is.
+        assert!(limiter("{rps=1}").check("old").await.unwrap().is_allowed());
+        assert!(after.check("old").await.unwrap().is_allowed());
+        assert_eq!(same(), "0", "{before}");
+        clock.advance(Duration::from_secs(2));
+        assert!(after.check("old").await.unwrap().is_allowed());
+        assert_eq!(same(), "1", "{before}");
+        assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    }
+}
+
+/// How many counters a value has is told in a byte: what would be more is refused, nothing is charged, and the value
+/// stays readable.
+#[tokio::test]
+async fn a_rule_and_key_have_at_most_255_counters() {
+    let server = Server::start(Flavour::Redis7);
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = builder(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
+    store.ping().await.unwrap();
+    let rule = Name::new("many").unwrap();
+    let tiers = |from: usize, count: usize, text: &str| {
+        let charges: Vec<Charge<'_>> = (from..from + count)
+            .map(|index| {
+                let name = Name::joined(rule, &format!("q{index}")).unwrap();
+                Charge::new(Key::new(name, "s").unwrap(), quota(text))
+            })
+            .collect();
+        together(&charges)
+    };
+    for from in [0, 60, 120, 180] {
+        let text = if from == 0 { "5/m" } else { "5/h" };
+        assert!(store.check(&tiers(from, 60, text).check().unwrap()).await.unwrap().is_allowed());
+    }
+    let last = tiers(240, 15, "5/h");
+    assert!(store.check(&last.check().unwrap()).await.unwrap().is_allowed());
+    assert_eq!(store.stored_counters("many", b"s").await.unwrap().len(), 255);
+    let one_more = tiers(255, 1, "5/h");
+    let error = store.check(&one_more.check().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Input, "{error}");
+    let input = error.into_input().unwrap().to_string();
+    assert!(input.contains("more than 255 counters of a rule for one key"), "{input}");
+    assert_eq!(left(&store, &last.check().unwrap().charges()[0]).await, 4, "nothing was charged");
+    // What is settled beyond its estimate is no reason to write what cannot be read.
+    clock.advance(Duration::from_secs(61));
+    let hold = Reservation::hold("id", Duration::from_secs(7_200)).unwrap();
+    assert!(store.reserve(&one_more.check().unwrap(), &hold).await.unwrap().is_allowed(), "sixty are over");
+    assert_eq!(store.stored_counters("many", b"s").await.unwrap().len(), 196);
+    assert_eq!(store.settle(b"id", Some(3)).await.unwrap(), Settled::Done);
+    assert_eq!(left(&store, &one_more.check().unwrap().charges()[0]).await, 2);
+}
+
+/// A script that says by a command when it leaves the short way.
+fn telling() -> String {
+    let (general, telling) =
+        ("local function general()\n", "local function general()\n  redis.call('ECHO', 'general')\n");
+    let script = script();
+    assert_eq!(script.matches(general).count(), 1);
+    script.replace(general, telling)
+}
+
+/// Tiers that went still count until they are over. Meanwhile a check costs what it costs on a new key: the same
+/// commands, on the short way. Only what is over, and a time to live that ends too soon, take the general way once.
+#[tokio::test]
+async fn tiers_that_went_make_no_check_dearer() {
+    let server = Server::start(Flavour::Redis7);
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = builder(&server.url()).script(&telling()).clock(Arc::new(clock.clone())).build().unwrap();
+    store.ping().await.unwrap();
+    let limiter = |quotas: &str| {
+        let rule = Rule::new("api", |user: &str| Some(user.into())).quotas(quotas);
+        Limiter::builder(store.clone()).rule(rule).build().unwrap()
+    };
+    let (before, after) = (limiter("{rps=5, rpm=50, rph=500, rpd=50}"), limiter("{rph=500, rpm=50}"));
+    assert!(before.check("old").await.unwrap().is_allowed());
+    for user in ["old", "new"] {
+        assert!(after.check(user).await.unwrap().is_allowed());
+    }
+    let left = async |name: &str| {
+        let counters = store.stored_counters("api", b"old").await.unwrap();
+        counters.into_iter().find(|counter| counter.quota == name).map(|counter| counter.remaining)
+    };
+    assert_eq!((left("rph").await, left("rpd").await), (Some(498), Some(49)));
+    let counted = |server: &Server| ["echo", "get", "setrange", "set"].map(|command| calls(server, command));
+    for user in ["new", "old"] {
+        // The first check may have something to put in order.
+        after.check(user).await.unwrap();
+        let start = counted(&server);
+        for _ in 0..5 {
+            assert!(after.check(user).await.unwrap().is_allowed());
+        }
+        let end = counted(&server);
+        let [general, read, in_place, anew] = std::array::from_fn(|command| end[command] - start[command]);
+        assert_eq!((general, read, in_place + anew), (0, 5, 5), "{user}: the general way, reads, writes");
+    }
+    assert_eq!((left("rph").await, left("rpd").await), (Some(492), Some(49)), "each is counted for itself");
+    // Asked together, and looked at in between.
+    let start = counted(&server);
+    let all = futures_util::future::join_all((0..6).map(|_| after.check("old"))).await;
+    assert!(all.into_iter().all(|decision| decision.unwrap().is_allowed()));
+    assert_eq!(counted(&server)[0], start[0]);
+    assert_eq!((left("rph").await, left("rpm").await), (Some(486), Some(36)));
+    assert!(before.check("old").await.unwrap().is_allowed());
+    assert_eq!((left("rph").await, left("rpd").await), (Some(485), Some(48)));
 }

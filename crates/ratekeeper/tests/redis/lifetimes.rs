@@ -1,16 +1,19 @@
 //! Nothing of ours stays for ever, and none of it is large.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use ratekeeper::{
-    Charge, Charges, Check, Enforcement, Key, Name, Override, OverrideScope, Reservation, Store,
+    Charge, Charges, Check, Enforcement, Key, ManualClock, Name, Origin, Override, OverrideScope,
+    Reservation, Store, Timestamp,
 };
 use ratekeeper_testkit::history::{histories, run};
+use ratekeeper_testkit::penal::PenalRule;
 use ratekeeper_testkit::servers::{Flavour, Server};
 
-use crate::engine::{RedisEngine, runtime};
+use crate::engine::{RedisEngine, builder, runtime};
 use crate::setup::{DOCS, FIVES, ask, charge, is_allowed, pttl, quota, store, until};
 
 /// Takes the time to live of the only key, if there is one.
@@ -56,6 +59,93 @@ async fn a_counter_that_lost_its_time_to_live_gets_one_again() {
         .await;
         assert_eq!(server.cli(&["FLUSHALL"]), "OK");
     }
+}
+
+/// Takes the time to live of every key.
+const LOSE_ALL: &str =
+    "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PERSIST', key) end return 1";
+
+/// What lost its time to live gets one with the first write after the end that its value names, never with a peek.
+#[tokio::test]
+async fn ids_and_notes_that_lost_their_time_to_live_end_as_they_should() {
+    let server = Server::start(Flavour::Redis7);
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = builder(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
+    store.ping().await.unwrap();
+    let own = charge("q", "own", quota("5/10s"));
+    let (check, once) = (Check::one(&own), Reservation::once("id", Duration::from_secs(20)).unwrap());
+    store.reserve(&check, &once).await.unwrap();
+    let other = charge("q", "other", quota("5/10s"));
+    let mut told = store.check(&Check::one(&other)).await.unwrap();
+    told.set_nonce(7);
+    // Each keeps its own count, as whoever was told of the decision.
+    let copy = told.clone();
+    assert_eq!(store.refund(&Check::one(&other), &told, 1).await.unwrap(), 1);
+    assert_eq!(server.cli(&["EVAL", LOSE_ALL, "0"]), "1");
+    let lost = || lives(&server).into_iter().filter(|(_, life)| *life < 0).count();
+    let all = lost();
+    assert_eq!(all, 4, "two counters, an id and a note: {:?}", lives(&server));
+
+    clock.advance(Duration::from_secs(60));
+    store.check(&check.peek()).await.unwrap();
+    assert_eq!(lost(), all, "a peek writes nothing");
+    assert_eq!(store.reserve(&check, &once).await.unwrap().origin(), Origin::Store, "the id is forgotten");
+    assert_eq!(lost(), all - 2, "the counter and the id: {:?}", lives(&server));
+    assert_eq!(store.refund(&Check::one(&other), &copy, 1).await.unwrap(), 0);
+    assert!(lives(&server).iter().all(|(key, _)| !key.contains("rk:g:")), "the note: {:?}", lives(&server));
+    store.check(&Check::one(&other)).await.unwrap();
+    assert_eq!(lost(), 0, "{:?}", lives(&server));
+}
+
+/// Every kind of key with an end that `docs/redis.md` lists gets one again by what is usually done with it.
+#[tokio::test]
+async fn every_kind_of_key_that_lost_its_time_to_live_gets_one_again() {
+    let server = Server::start(Flavour::Redis7);
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = builder(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
+    store.ping().await.unwrap();
+    let rule = PenalRule::new("q", "2/10s fixed_window", &["1/5s fixed_window"], None);
+    let scope = OverrideScope::project("/x", "7", "42").unwrap();
+    let kit = charge("kit", "/x:7:42", quota("5/10s fixed_window")).overridable(scope);
+    let own: Vec<_> = FIVES.iter().map(|text| text.replace("/h", "/10s")).collect();
+    let use_all = async |round: usize| {
+        for text in &own {
+            ask(&store, &charge("q", text, quota(text))).await.unwrap();
+        }
+        ask(&store, &kit).await.unwrap();
+        // A gate and its strikes.
+        let denied = charge("q", "penal", quota("0/10s"));
+        let penalties = [rule.penalty("penal", 0..1)];
+        for _ in 0..3 {
+            let check = Check::one(&denied).with_penalties(&penalties).unwrap();
+            assert!(!store.check(&check).await.unwrap().is_allowed());
+        }
+        let other = charge("q", "other", quota("5/10s"));
+        let once = Reservation::once("id", Duration::from_secs(20)).unwrap();
+        store.reserve(&Check::one(&other), &once).await.unwrap();
+        let told = charge("q", "told", quota("5/10s"));
+        let mut decision = ask(&store, &told).await.unwrap();
+        decision.set_nonce(1 + round as u64);
+        // Each keeps its own count, as whoever was told of the decision.
+        let copy = decision.clone();
+        store.refund(&Check::one(&told), &decision, 1).await.unwrap();
+        store.shared_secret().await.unwrap();
+        copy
+    };
+    let decision = use_all(0).await;
+    let kinds = ["rk:c:", "rk:l:", "rk:h:", "rk:i:", "rk:g:", "rk:secret", "ratelimit:"];
+    let found = lives(&server);
+    for kind in kinds {
+        assert!(found.iter().any(|(key, life)| key.starts_with(kind) && *life > 0), "{kind}: {found:?}");
+    }
+    assert_eq!(server.cli(&["EVAL", LOSE_ALL, "0"]), "1");
+    clock.advance(Duration::from_secs(60));
+    use_all(1).await;
+    let told = charge("q", "told", quota("5/10s"));
+    // The note of the first refund goes when it is asked for again.
+    assert_eq!(store.refund(&Check::one(&told), &decision, 1).await.unwrap(), 0);
+    let endless: Vec<_> = lives(&server).into_iter().filter(|(_, life)| *life < 0).collect();
+    assert_eq!(endless, [], "still without an end");
 }
 
 /// A counter that dies while it still limits is a fresh limit; one that is written in place
@@ -167,9 +257,9 @@ async fn everything_ends_at_the_servers_time() {
 /// an endpoint of 8, 100 entries in a list. The same numbers are in `docs/redis.md`.
 const BYTES: [(&str, &str, usize); 7] = [
     ("a rule with one quota", "rk:c:one-tier:user:12345678901", 136),
-    ("a rule with four tiers", "rk:c:my-tiers:user:12345678901", 264),
-    ("a log of 100 instants", "rk:l:my-logs!::user:12345678901", 2_216),
-    ("100 holders", "rk:h:my-leases::user:12345678901", 2_216),
+    ("a rule with four tiers", "rk:c:my-tiers:user:12345678901", 272),
+    ("a log of 100 instants", "rk:l:my-logs!::user:12345678901", 1_800),
+    ("100 holders", "rk:h:my-leases::user:12345678901", 2_060),
     ("a counter of Application Kit", "ratelimit:/search!:7:42", 72),
     ("an override", "ratelimit_override:/search!:7:42", 120),
     ("an id", "rk:i:5a2c1f6e-93b1-4c57-8d0e-2f7a6b1c9d30", 280),

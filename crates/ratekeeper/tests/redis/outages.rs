@@ -10,11 +10,14 @@ mod control;
 mod crowd;
 mod flush;
 mod full;
+mod kinds;
 mod load;
 pub(crate) mod logs;
 mod lost;
 mod policies;
 mod refusals;
 mod rig;
+mod slow;
+mod totals;
 
 use ratekeeper_testkit::wait::{PATIENCE, until};

@@ -320,7 +320,10 @@ async fn what_others_write_means_what_the_core_makes_of_it() {
                 if is_kit { charge.any_window() } else { charge }
             };
             let resolved = alone(&expected);
-            model.check(&Check::one(&alone(own).cost(3).unwrap()), before.at()).unwrap();
+            // An override's window is judged on the list of the rule's.
+            let own_limit = own.overridden(own.limit().into(), window.map(Duration::from_millis));
+            let entered = if own.algorithm().keeps_all() { &own_limit } else { own };
+            model.check(&Check::one(&alone(entered).cost(3).unwrap()), before.at()).unwrap();
             for cost in [0, 1, 1, 6, 1_000_000_000] {
                 let asked = ask(&store, &shared.cost(cost).unwrap()).await.unwrap();
                 let known = model.check(&Check::one(&resolved.cost(cost).unwrap()), asked.at()).unwrap();

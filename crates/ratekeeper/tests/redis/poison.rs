@@ -44,6 +44,10 @@ fn poisons() -> Vec<(&'static str, &'static str, Charge<'static>)> {
         ("rk:h:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 38)", own(HOLD)),
         ("rk:l:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 38), 'a'", own(LIST)),
         ("rk:h:q::s", "'RPUSH', KEYS[1], '\\2\\6' .. string.rep('\\0', 38), 'a', 'b'", own(HOLD)),
+        // An index of nothing, and something behind it; one of a list that is not there.
+        ("rk:l:q::s", "'RPUSH', KEYS[1], '\\2\\3' .. string.rep('\\0', 14), 'a'", own(LIST)),
+        ("rk:h:q::s", "'RPUSH', KEYS[1], '\\2\\6\\1' .. string.rep('\\0', 13)", own(HOLD)),
+        ("rk:l:q::s", "'HSET', KEYS[1], 'h', 'b'", own(LIST)),
         (kit, "'HSET', KEYS[1], 'a', 'b'", shared(WINDOW)),
         (kit, "'SET', KEYS[1], 'many'", shared(WINDOW)),
         (kit, "'SET', KEYS[1], '-1'", shared(WINDOW)),
@@ -83,12 +87,14 @@ async fn is_its_own(store: &RedisStore, server: &Server, key: &str, poisoned: &C
     }
     let peek = store.check(&Check::one(poisoned).peek()).await;
     assert!(is_unreadable(peek), "{what}, only looked at");
+    assert_eq!(server.cli(&["DUMP", key]), before, "{what} is untouched");
     if poisoned.override_scope().is_none() {
         let reset = store.reset(poisoned.key(), poisoned.quota().algorithm()).await;
-        assert!(is_unreadable(reset), "{what}, reset");
+        assert!(reset.unwrap(), "{what}: only a reset deletes it");
+        assert_eq!(server.cli(&["EXISTS", key]), "0", "{what}, reset");
+    } else {
+        assert_eq!(server.cli(&["DEL", key]), "1");
     }
-    assert_eq!(server.cli(&["DUMP", key]), before, "{what} is untouched");
-    assert_eq!(server.cli(&["DEL", key]), "1");
     assert!(is_allowed(store, poisoned).await, "{what}, and gone");
 }
 

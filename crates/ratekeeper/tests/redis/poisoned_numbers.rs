@@ -1,12 +1,19 @@
 //! Values of the right form with wrong numbers: the check that meets one fails alone or is judged sanely,
 //! and no batch fails with it.
 
-use futures_util::future::join_all;
-use ratekeeper::{Charge, Check, Decision, RedisStore, Reservation, Store, StoreError, StoreErrorKind};
-use ratekeeper_testkit::servers::{Flavour, Server};
+use std::cell::RefCell;
 use std::time::Duration;
 
-use crate::setup::{FIVES, charge, quota, store};
+use futures_util::future::join_all;
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use ratekeeper::{Charge, Check, Decision, RedisStore, Reservation, Store, StoreError, StoreErrorKind};
+use ratekeeper_testkit::servers::{Flavour, Server};
+
+use crate::engine::builder;
+use crate::fuzzed_values::FuzzedValues;
+use crate::setup::{FIVES, charge, quota, store, tiers, together};
 
 /// Numbers that no history makes, in the words of Lua.
 const DOUBLES: [&str; 12] =
@@ -56,19 +63,29 @@ const PACKED: [Field; 5] = [
     Field::word(None, 9),
     Field::word(None, 37),
 ];
-/// The numbers in a list: in its header, in the first entry and in the last.
-const LISTED: [Field; 11] = [
+/// The numbers in a list: in its index the end of the time to live, places and free ones, the list's eight, its next
+/// number, its blocks and the first one's place, number, entries, units and last instant; in a block the instant and
+/// units of the first entry, and what is behind them.
+const LISTED: [Field; 19] = [
     Field::double(Some(0), 5),
-    Field::double(Some(0), 13),
-    Field::double(Some(0), 21),
-    Field::double(Some(0), 29),
-    Field::word(Some(0), 37),
+    Field::word(Some(0), 13),
+    Field::double(Some(0), 17),
+    Field::double(Some(0), 25),
+    Field::double(Some(0), 33),
+    Field::double(Some(0), 41),
+    Field::double(Some(0), 49),
+    Field::double(Some(0), 57),
+    Field::double(Some(0), 65),
+    Field::double(Some(0), 73),
+    Field::word(Some(0), 81),
+    Field::word(Some(0), 85),
+    Field::word(Some(0), 89),
+    Field::word(Some(0), 93),
+    Field::double(Some(0), 95),
+    Field::double(Some(0), 103),
     Field::double(Some(1), 1),
     Field::word(Some(1), 9),
-    Field::word(Some(1), 13),
-    Field::double(Some(-1), 1),
-    Field::word(Some(-1), 9),
-    Field::word(Some(-1), 13),
+    Field::double(Some(1), 13),
 ];
 
 fn is_list(text: &str) -> bool {
@@ -108,9 +125,10 @@ fn poisons(text: &str) -> Vec<String> {
         poisons.push(match is_list(text) {
             true => format!(
                 "math.randomseed({seed}) {} local v = redis.call('LINDEX', KEYS[1], 0) \
-                 redis.call('LSET', KEYS[1], 0, string.sub(v, 1, 4) .. string.sub(n, 1, 36)) \
-                 redis.call('LSET', KEYS[1], 1, string.sub(n, 37, 52))",
-                noise(52)
+                 redis.call('LSET', KEYS[1], 0, string.sub(v, 1, {kept}) .. string.sub(n, 1, #v - {kept})) \
+                 redis.call('LSET', KEYS[1], 1, string.sub(n, 111, 146))",
+                noise(146),
+                kept = if seed % 2 == 0 { 4 } else { 86 }
             ),
             false => format!(
                 "math.randomseed({seed}) {} local v = redis.call('GET', KEYS[1]) \
@@ -119,11 +137,17 @@ fn poisons(text: &str) -> Vec<String> {
             ),
         });
     }
-    // Entries in the middle of a list that are none.
+    // Blocks that are none, that lack an entry or have one too many, that are not there, and one more of them.
     if is_list(text) {
-        poisons.push("redis.call('LSET', KEYS[1], 2, 'short')".to_owned());
-        poisons.push("redis.call('LSET', KEYS[1], 2, string.rep('\\255', 16))".to_owned());
-        poisons.push("redis.call('LREM', KEYS[1], 1, redis.call('LINDEX', KEYS[1], 2))".to_owned());
+        poisons.push("redis.call('LSET', KEYS[1], 1, 'short')".to_owned());
+        poisons.push("redis.call('LSET', KEYS[1], 1, '')".to_owned());
+        let block = "local v = redis.call('LINDEX', KEYS[1], 1) redis.call('LSET', KEYS[1], 1, ";
+        poisons.push(format!("{block} string.rep('\\255', #v))"));
+        poisons.push(format!("{block} string.sub(v, 1, #v * 2 / 3))"));
+        poisons.push(format!("{block} v .. string.sub(v, 1, #v / 3))"));
+        poisons.push("redis.call('LTRIM', KEYS[1], 0, 0)".to_owned());
+        poisons.push("redis.call('LTRIM', KEYS[1], 1, 1)".to_owned());
+        poisons.push("redis.call('RPUSH', KEYS[1], redis.call('LINDEX', KEYS[1], 1))".to_owned());
     }
     poisons
 }
@@ -230,6 +254,28 @@ async fn of_leases() {
     survives(FIVES[5]).await;
 }
 
+/// All quotas of a rule are in one value. A check that does not ask for the poisoned one is none the worse for it.
+#[tokio::test]
+async fn of_a_counter_beside_that_of_the_check() {
+    let server = Server::start(Flavour::Redis7);
+    let store = store(&server, "").await;
+    let both = tiers("q", &[quota("5/h"), quota("50/d")]);
+    // The window, how far ahead it may be, and the instant of the second counter.
+    for field in [29, 53, 81].map(|at| Field::double(None, at)) {
+        for number in DOUBLES {
+            assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+            assert!(store.check(&together(&both).check().unwrap()).await.unwrap().is_allowed());
+            let poison = format!("{} return 'planted'", field.poison(number));
+            assert_eq!(server.cli(&["EVAL", &poison, "1", "rk:c:q:s"]), "planted");
+            for left in [3, 2] {
+                let decision = store.check(&Check::one(&both[0])).await;
+                let decision = decision.unwrap_or_else(|error| panic!("{error}: {poison}"));
+                assert!(decision.is_allowed() && decision.verdicts()[0].remaining() == left, "{poison}");
+            }
+        }
+    }
+}
+
 /// Records of ids with wrong numbers, and bytes of chance.
 #[tokio::test]
 async fn of_ids() {
@@ -260,4 +306,21 @@ async fn of_ids() {
         is_alone(&store.settle(b"id", Some(3)).await, &poison);
         among(&store, &charge, &[], &poison).await;
     }
+}
+
+/// The fuzz target on the same inputs in every run. `make fuzz TARGET=stored_values` runs it for as long as one likes.
+#[test]
+fn made_by_a_fuzzer() {
+    let values = RefCell::new(FuzzedValues::new(builder));
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    // `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for more, and for others.
+    config.cases *= 4;
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(7);
+    }
+    let run = |bytes: Vec<u8>| {
+        values.borrow_mut().run(&bytes);
+        Ok(())
+    };
+    TestRunner::new(config).run(&vec(any::<u8>(), 0..120), run).unwrap();
 }

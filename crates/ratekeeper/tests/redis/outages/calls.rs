@@ -10,10 +10,10 @@ use ratekeeper::{
     BreakerPolicy, BreakerState, Charge, Check, Decision, Key, Name, Quota, RedisStore, Store, StoreError,
     StoreErrorKind,
 };
-use ratekeeper_testkit::servers::Flavour;
+use ratekeeper_testkit::servers::{BlackHole, Flavour};
 
 use super::load::CALLERS;
-use super::rig::{RULE, Rig, calls_of, quota, server};
+use super::rig::{RULE, Rig, calls_of, cli, quota, server};
 use super::{PATIENCE, until};
 
 /// Never opens.
@@ -66,7 +66,9 @@ fn time_out(rig: &Rig) -> Vec<String> {
             while count.fetch_add(1, Ordering::Relaxed) < TIMED_OUT {
                 let subject = format!("{caller}-{}", asked.len());
                 let error = ask(&store, &subject, &quota).await.unwrap_err();
-                assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+                // Unsent by the end of its total, on a machine that is busy with other things.
+                let unsent = error.kind() == StoreErrorKind::Overloaded;
+                assert!(unsent || error.kind() == StoreErrorKind::Timeout, "{error}");
                 asked.push(subject);
             }
             asked
@@ -187,4 +189,35 @@ fn the_queue_has_a_bound() {
     assert_eq!(left, [4, 5, 6, 7, 8, 9]);
     assert_eq!((rig.used("queued"), failures), (6, 3));
     assert_eq!(rig.health().breaker, BreakerState::Closed);
+}
+
+/// A refund that the server never got, or did nothing about, can be made again.
+#[test]
+fn a_refund_that_did_not_happen_is_not_counted() {
+    let server = server(Flavour::Redis7, &[]);
+    let rig = Rig::new("refunds", &server, 10).connected();
+    let charge = Charge::new(Key::new(Name::new(RULE).unwrap(), "refund").unwrap(), &rig.quota);
+    let charge = charge.cost(6).unwrap();
+    let check = Check::one(&charge);
+    let decision = rig.runtime.block_on(rig.store.check(&check)).unwrap();
+    let refund = |units| rig.runtime.block_on(rig.store.refund(&check, &decision, units));
+
+    let master = BlackHole::start();
+    let port = master.port().to_string();
+    let _ = cli(&server, &["REPLICAOF", "127.0.0.1", &port]);
+    assert_eq!(refund(6).unwrap_err().kind(), StoreErrorKind::ReadOnly);
+    let _ = cli(&server, &["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(refund(2).unwrap(), 2);
+
+    server.pause();
+    until("an open breaker", || {
+        let _ = rig.ask("asked by hand", false);
+        rig.health().breaker == BreakerState::Open
+    });
+    // The keeper may be looking whether the server is back, but no call gets through.
+    assert_eq!(refund(6).unwrap_err().kind(), StoreErrorKind::Unavailable);
+    server.resume();
+    rig.breaker_is(BreakerState::Closed);
+    assert_eq!(refund(6).unwrap(), 4, "what is left of the charge");
+    assert_eq!(rig.used("refund"), 0);
 }

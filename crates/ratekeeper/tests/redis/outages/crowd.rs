@@ -60,10 +60,9 @@ fn crowd(rig: &Rig, besides: usize, meanwhile: impl FnOnce()) -> Vec<Ended> {
     })
 }
 
-fn rig(title: &str, server: &Server, limit: u64, queue_wait: Duration) -> Rig {
-    let settings = |builder: ratekeeper::RedisStoreBuilder| {
-        builder.deadline(DEADLINE).queue_max(CROWD).queue_wait(queue_wait)
-    };
+fn rig(title: &str, server: &Server, limit: u64, total: Duration) -> Rig {
+    let settings =
+        |builder: ratekeeper::RedisStoreBuilder| builder.deadline(DEADLINE).queue_max(CROWD).total(total);
     Rig::with(title, server.port(), limit, settings).connected()
 }
 
@@ -126,6 +125,9 @@ fn an_overload_is_told_apart_from_an_outage() {
     let unanswered = CROWD - answered - late;
     rig.say(&format!("{answered} answered, {late} waited too long, {unanswered} were not answered"));
     assert!(late > 0, "the machine is too fast for this test");
+    let unanswered_calls = all.iter().filter(|ended| ended.outcome.is_err());
+    let longest = rig.assert_ended_within(DEADLINE, unanswered_calls.map(|ended| (ended.from, ended.to)));
+    rig.say(&format!("the longest without an answer took {longest:?}"));
     let (used, answered) = (rig.used(SHARED), answered as u64);
     assert!((answered..=answered + unanswered as u64).contains(&used), "what was not sent is not charged");
     assert_eq!(rig.health().overloads, late as u64);

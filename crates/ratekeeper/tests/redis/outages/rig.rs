@@ -1,12 +1,12 @@
 //! A store, a limiter on it and a runtime, around one server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ratekeeper::store::redis::DEADLINE_DEFAULT;
+use ratekeeper::store::redis::{DEADLINE_DEFAULT, TOTAL_DEADLINES_DEFAULT};
 use ratekeeper::{
     Algorithm, BreakerState, Charge, Check, Decision, Health, Key, Limiter, Name, OnOutage, Origin, Quota,
-    RedisStore, RedisStoreBuilder, Rule, Store, StoreError,
+    RedisStore, RedisStoreBuilder, Rule, Store, StoreError, StoreErrorKind,
 };
 use ratekeeper_testkit::cpu;
 use ratekeeper_testkit::servers::{Flavour, Server};
@@ -22,8 +22,10 @@ pub(super) const PASSWORD: &str = "correct-horse";
 pub(super) const RULE: &str = "outage";
 /// The subject that all callers share, unless a test says otherwise.
 pub(super) const SHARED: &str = "all";
-/// What a request may wait beyond the deadline.
+/// What a request may take longer than its total and the lateness of a timer: one in 10,000 may be later, ...
 const GRACE: Duration = Duration::from_millis(5);
+/// ... but none by so much.
+const LATE_MAX: Duration = Duration::from_millis(100);
 /// Refusals to take the average of.
 const REFUSALS: u32 = 100_000;
 
@@ -114,36 +116,49 @@ impl Rig {
         log
     }
 
-    /// No request waited longer than the deadline, but for what the machine was late.
+    /// No request waited longer than its total, but for what a timer in this process was late meanwhile.
     #[track_caller]
     fn assert_nobody_waited(&self, log: &Log) {
-        let bound = DEADLINE_DEFAULT + GRACE;
-        let (mut longest, mut excused) = (Duration::ZERO, 0);
-        for seen in &log.0 {
-            let took = seen.end - seen.start;
-            longest = longest.max(took);
-            if took <= bound {
-                continue;
-            }
-            // A deadline counts from the last answer to anybody, if that was later.
-            let answered = |other: &&super::load::Seen| other.origin == Origin::Store && other.end < seen.end;
-            let heard = log.0.iter().filter(answered).map(|other| other.end).max();
-            let took = seen.end - heard.map_or(seen.start, |heard| heard.max(seen.start));
-            excused += 1;
-            // Whoever notices the end of a wait late waits as long again, at most twice.
-            let late = self.control.lateness(seen.start, seen.end);
-            assert!(
-                took.saturating_sub(3 * late) <= bound,
-                "{took:?}, of which the machine was late {late:?}: {seen:?}"
-            );
-        }
+        let total = DEADLINE_DEFAULT * TOTAL_DEADLINES_DEFAULT;
+        let spans = log.0.iter().map(|seen| (seen.start, seen.end));
+        let longest = self.assert_ended_within(total, spans);
         self.say(&format!(
-            "{} requests, {} admitted, {} unanswered of which {} let through, longest {longest:?} ({excused} beyond {bound:?})",
+            "{} requests, {} admitted, {} unanswered of which {} let through, longest {longest:?}",
             log.0.len(),
             log.admitted(),
             log.unanswered(),
             log.let_through(),
         ));
+    }
+
+    /// Calls that ended within a bound: at most one in 10,000 later by [`GRACE`] than the control, none by [`LATE_MAX`].
+    #[track_caller]
+    pub(super) fn assert_ended_within(
+        &self,
+        bound: Duration,
+        spans: impl Iterator<Item = (Instant, Instant)>,
+    ) -> Duration {
+        let (mut longest, mut count, mut late) = (Duration::ZERO, 0_usize, 0);
+        for (start, end) in spans {
+            let took = end - start;
+            longest = longest.max(took);
+            count += 1;
+            if took <= bound + GRACE {
+                continue;
+            }
+            let beyond = took - bound;
+            let control = self.control.lateness(start, end);
+            assert!(
+                beyond < control + LATE_MAX,
+                "{took:?} of {bound:?}, and a timer was late by {control:?}"
+            );
+            late += usize::from(beyond > control + GRACE);
+        }
+        assert!(
+            late <= count.div_ceil(10_000),
+            "{late} of {count} later than {bound:?}, at most {longest:?}"
+        );
+        longest
     }
 
     pub(super) fn say(&self, what: &str) {
@@ -221,10 +236,37 @@ impl Rig {
         assert!(each < Duration::from_micros(5), "{each:?}");
     }
 
-    /// One line for each change of state and no other, by turns, and closed in the end.
+    /// What the store has written to the log.
+    pub(super) fn lines(&self) -> Vec<String> {
+        logs::about(self.port, self.skipped_lines)
+    }
+
+    /// The lines about a kind of failure: each time it begins and ends.
+    pub(super) fn lines_of(&self, kind: StoreErrorKind) -> Vec<String> {
+        let kind = format!("kind=\"{}\"", kind.name());
+        self.lines().into_iter().filter(|line| line.contains(&kind)).collect()
+    }
+
+    /// A kind of failure has begun and ended in the log, by turns, with the reason.
+    #[track_caller]
+    pub(super) fn assert_logged(&self, kind: StoreErrorKind, reason: &str) {
+        let begun = self.lines_of(kind);
+        assert!(begun.first().is_some_and(|line| line.contains(reason)), "{kind:?}, {reason}: {begun:#?}");
+        assert!(self.health().by_kind.count(kind) > 0, "{:?}", self.health());
+        until("the kind over", || !self.health().by_kind.is_lasting(kind));
+        let lines = self.lines_of(kind);
+        for (number, line) in lines.iter().enumerate() {
+            let expected = ["the store fails checks", "fails no checks of this kind any more"][number % 2];
+            assert!(line.contains(expected), "line {number} of {lines:#?}");
+        }
+        assert_eq!(lines.len() % 2, 0, "{lines:#?}");
+    }
+
+    /// One line for each change of the breaker's state, by turns, and closed in the end.
     #[track_caller]
     pub(super) fn assert_lines(&self) {
-        let lines = logs::about(self.port, self.skipped_lines);
+        let is_breaker = |line: &String| line.contains("circuit breaker");
+        let lines: Vec<String> = self.lines().into_iter().filter(is_breaker).collect();
         for (number, line) in lines.iter().enumerate() {
             let expected = if number % 2 == 0 { "circuit breaker open" } else { "circuit breaker closed" };
             assert!(line.contains(expected), "line {number} of {lines:#?}");

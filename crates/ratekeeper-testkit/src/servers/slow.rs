@@ -1,0 +1,126 @@
+//! A way to a server that takes its time, or ends in the middle.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::listen;
+
+/// Passes connections on to a server. What the server answers comes later by a delay; on connections that are cut
+/// off it never comes. Dropping it closes them all.
+#[derive(Debug)]
+pub struct SlowWay {
+    address: SocketAddr,
+    /// The listener, as what can be shut down.
+    socket: TcpStream,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    delay_micros: AtomicU64,
+    /// Connections before this one are cut off.
+    cut_before: AtomicUsize,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl SlowWay {
+    /// A way to a port of this machine.
+    #[must_use]
+    pub fn to(port: u16, delay: Duration) -> Self {
+        let listener = listen();
+        let address = listener.local_addr().expect("the address just bound");
+        let socket = listener.try_clone().expect("another handle of the listener");
+        let shared = Arc::new(Shared::default());
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || accept(&listener, port, &shared)
+        });
+        let way =
+            Self { address, socket: TcpStream::from(OwnedFd::from(socket)), shared, thread: Some(thread) };
+        way.delay(delay);
+        way
+    }
+
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Changes the delay of what the server answers from now on.
+    pub fn delay(&self, delay: Duration) {
+        let micros = u64::try_from(delay.as_micros()).expect("a short delay");
+        self.shared.delay_micros.store(micros, Ordering::Relaxed);
+    }
+
+    /// Cuts off the first `connections` that were made: they stay open and nothing comes back on them.
+    pub fn cut_off(&self, connections: usize) {
+        self.shared.cut_before.store(connections, Ordering::Relaxed);
+    }
+
+    /// How many connections were made.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.open().len() / 2
+    }
+}
+
+impl Shared {
+    fn open(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
+    let mut number = 0;
+    while let Ok((client, _)) = listener.accept() {
+        // As a proxy whose server is away: the client sees its connection end.
+        let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+        let copy = |stream: &TcpStream| stream.try_clone().expect("another handle of a stream");
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        shared.open().extend([copy(&client), copy(&server)]);
+        let (from_client, to_server) = (copy(&client), copy(&server));
+        thread::spawn(move || pass(from_client, to_server, || true));
+        let shared = Arc::clone(shared);
+        thread::spawn(move || {
+            pass(server, client, || {
+                thread::sleep(Duration::from_micros(shared.delay_micros.load(Ordering::Relaxed)));
+                number >= shared.cut_before.load(Ordering::Relaxed)
+            });
+        });
+        number += 1;
+    }
+    for stream in shared.open().drain(..) {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Passes bytes on, each time after asking whether to.
+fn pass(mut from: TcpStream, mut to: TcpStream, is_passed: impl Fn() -> bool) {
+    let mut bytes = vec![0; 65_536];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if is_passed() && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+impl Drop for SlowWay {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

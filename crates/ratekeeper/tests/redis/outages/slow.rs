@@ -1,0 +1,92 @@
+//! Servers that are slower than the deadline.
+
+use std::time::Duration;
+
+use ratekeeper::{BreakerState, Store};
+use ratekeeper_testkit::servers::{Flavour, SlowWay};
+
+use super::rig::{Rig, server};
+use super::until;
+
+const LIMIT: u64 = 10_000_000;
+const DEADLINE: Duration = Duration::from_millis(25);
+
+/// A probe must answer as fast as calls do, or the breaker would close only to open again.
+#[test]
+fn a_server_slower_than_the_deadline_stays_given_up() {
+    let server = server(Flavour::Redis7, &[]);
+    let way = SlowWay::to(server.port(), Duration::ZERO);
+    let rig = Rig::with("slow", way.port(), LIMIT, |builder| builder.deadline(DEADLINE)).connected();
+    let connections = way.connections();
+    way.delay(Duration::from_millis(40));
+    until("a breaker that opens", || {
+        let _ = rig.ask("ann", false);
+        rig.health().breaker != BreakerState::Closed
+    });
+    // Each probe is a connection.
+    until("three probes", || way.connections() >= connections + 3);
+    assert_eq!(rig.health().breaker_opened, 1, "{:#?}", rig.lines());
+    let error = rig.ask("ann", false).unwrap_err().to_string();
+    assert!(error.contains("raise that (--store-deadline)") && error.contains("it answers in"), "{error}");
+    let breaker: Vec<String> = rig.lines().into_iter().filter(|line| line.contains("breaker")).collect();
+    assert_eq!(breaker.len(), 1, "{breaker:#?}");
+    let is_slow = |line: &String| line.contains("slower than its deadline");
+    let slow: Vec<String> = rig.lines().into_iter().filter(is_slow).collect();
+    assert!(
+        slow.len() == 1 && slow[0].contains("it answers in") && slow[0].contains("--store-deadline"),
+        "{slow:#?}"
+    );
+
+    way.delay(Duration::ZERO);
+    rig.breaker_is(BreakerState::Closed);
+    until("an answer", || rig.ask("ann", false).is_ok());
+}
+
+/// Within the deadline, if not by much: what fails open all the same is logged, with what to do.
+#[test]
+fn a_server_just_within_the_deadline_fails_no_check_in_silence() {
+    let server = server(Flavour::Redis7, &[]);
+    let way = SlowWay::to(server.port(), Duration::from_millis(17));
+    let rig = Rig::with("just in time", way.port(), LIMIT, |builder| builder.deadline(DEADLINE)).connected();
+    let log = rig.load(|load| load.store_decides(10_000));
+    let lines = rig.lines();
+    rig.say(&format!("{} of {} unanswered: {lines:#?}", log.unanswered(), log.0.len()));
+    assert_eq!(log.unanswered(), rig.health().failures);
+    assert!(
+        log.unanswered() == 0
+            || lines.iter().any(|line| line.contains("rules decide by their failure policy"))
+    );
+}
+
+/// With a round trip of 20 ms, two batches of 64 would be 6,400 checks in a second.
+#[test]
+fn what_is_under_way_follows_the_round_trip() {
+    const CALLERS: usize = 4_096;
+    let server = server(Flavour::Redis7, &[]);
+    let way = SlowWay::to(server.port(), Duration::from_millis(20));
+    let deadline = Duration::from_secs(10);
+    let settings = |builder: ratekeeper::RedisStoreBuilder| builder.deadline(deadline);
+    let rig = Rig::with("far away", way.port(), LIMIT, settings).connected();
+    let calls = |callers| {
+        let began = std::time::Instant::now();
+        rig.runtime.block_on(async {
+            let all = (0..callers).map(|_| {
+                let limiter = rig.limiter.clone();
+                tokio::spawn(async move { limiter.check("all").await.unwrap().is_allowed() })
+            });
+            for call in all.collect::<Vec<_>>() {
+                assert!(call.await.unwrap());
+            }
+        });
+        began.elapsed()
+    };
+    // The first calls find out how far away it is.
+    calls(64);
+    let health = rig.store.health();
+    let took = calls(CALLERS);
+    let batches = rig.store.health().batches - health.batches;
+    rig.say(&format!("{CALLERS} checks in {batches} batches took {took:?}"));
+    // Two at a time would be 32 round trips.
+    let one_by_one = Duration::from_millis(20) * u32::try_from(CALLERS / 64 / 2).unwrap();
+    assert!(took < one_by_one / 2, "{took:?}");
+}
