@@ -6,7 +6,7 @@ use ratekeeper_core::{Decision, Labels, Origin, Verdict};
 
 use crate::field;
 use crate::member::{effective_window, is_blocked, seconds};
-use crate::options::{Body, HttpOptions};
+use crate::options::{Body, HttpOptions, SPREAD_SECS_MAX};
 use crate::tally::Field;
 use crate::text::{Text, whole};
 
@@ -26,6 +26,13 @@ const REDUCED_CAPACITY: &str = concat!(
     r#""title":"Temporary Reduced Capacity","#,
     r#""status":503,"detail":""#,
 );
+const ABNORMAL_USAGE: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","#,
+    r#""title":"Abnormal Usage Detected","#,
+    r#""status":429,"detail":""#,
+);
+const DETAIL_BEYOND_BUDGET: &str =
+    r#"{"detail": "This request is too much work to be judged.", "reason": "condition_budget"}"#;
 const DETAIL_EXCEEDED: &str = r#"{"detail": "Rate limit exceeded. Try again later."}"#;
 const DETAIL_UNCHECKED: &str = r#"{"detail": "Rate limits could not be checked. Try again later."}"#;
 
@@ -38,6 +45,8 @@ pub struct Denial<'a> {
     labels: Labels<'a>,
     /// Nobody counted: the rule denies when its store is away.
     is_outage: bool,
+    /// By how many seconds the exact wait is lengthened.
+    spread: u64,
 }
 
 impl<'a> Denial<'a> {
@@ -51,7 +60,11 @@ impl<'a> Denial<'a> {
         // exceeded like any other.
         let counted = decision.verdicts().iter().any(Verdict::is_denied);
         let is_outage = decision.origin() == Origin::Outage && !counted;
-        Some(Self { decision, options, labels: Labels::default(), is_outage })
+        let exact = Self { decision, options, labels: Labels::default(), is_outage, spread: 0 };
+        Some(match options.spread_percent {
+            0 => exact,
+            percent => exact.spread(percent.into()),
+        })
     }
 
     /// The same denial, under the names that a caller gave to its raw charges.
@@ -66,9 +79,21 @@ impl<'a> Denial<'a> {
         if self.is_outage { SERVICE_UNAVAILABLE } else { TOO_MANY_REQUESTS }
     }
 
-    /// Seconds until the same request passes, rounded up; nothing if it never does.
+    /// The same with a wait that is longer by a random share. Drawn once: every field of an answer says the same.
+    #[cold]
+    fn spread(self, percent: u64) -> Self {
+        let most = self.exact().unwrap_or(0).saturating_mul(percent).div_ceil(100).min(SPREAD_SECS_MAX);
+        Self { spread: fastrand::u64(0..=most), ..self }
+    }
+
+    /// Seconds until the same request passes, rounded up, and lengthened if
+    /// [the options](HttpOptions::retry_after_spread) say so; nothing if it never does.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
+        Some(self.exact()?.saturating_add(self.spread))
+    }
+
+    fn exact(&self) -> Option<u64> {
         let wait = seconds(self.decision.retry_after().as_micros()?);
         let windows = self.violated().filter_map(effective_window).map(seconds);
         let least = if self.is_outage || wait == 0 { self.options.outage_retry_secs } else { wait };
@@ -86,6 +111,7 @@ impl<'a> Denial<'a> {
     pub fn body(&self) -> Cow<'static, str> {
         match (self.options.body, self.is_outage) {
             (Body::Problem, _) => self.problem().into(),
+            (Body::Detail, _) if self.decision.reason().is_some() => DETAIL_BEYOND_BUDGET.into(),
             (Body::Detail, false) => DETAIL_EXCEEDED.into(),
             (Body::Detail, true) => DETAIL_UNCHECKED.into(),
         }
@@ -138,8 +164,17 @@ impl<'a> Denial<'a> {
 
     fn problem(&self) -> String {
         let mut text = Text::default();
-        text.push(if self.is_outage { REDUCED_CAPACITY } else { QUOTA_EXCEEDED });
+        let reason = self.decision.reason();
+        text.push(match reason {
+            Some(_) => ABNORMAL_USAGE,
+            None if self.is_outage => REDUCED_CAPACITY,
+            None => QUOTA_EXCEEDED,
+        });
         self.write_detail(&mut text, Text::escaped);
+        if let Some(reason) = reason {
+            text.push(r#"","reason":""#);
+            text.push(reason);
+        }
         text.push(r#"","violated-policies":["#);
         for (index, verdict) in self.violated().enumerate() {
             let label = self.labels.of(verdict);
@@ -160,6 +195,9 @@ impl<'a> Denial<'a> {
         if self.is_outage {
             text.push("The limits of this service could not be checked");
             return self.write_when(text, "; try again in ");
+        }
+        if self.decision.reason().is_some() {
+            return text.push("This request is too much work to be judged, and never passes as it is.");
         }
         let Some(verdict) = self.decision.strictest().filter(|verdict| verdict.is_denied()) else {
             // Nobody's queue is full, but whoever asked would not wait that long.
@@ -183,7 +221,7 @@ impl<'a> Denial<'a> {
     }
 
     fn write_when(&self, text: &mut Text, words: &str) {
-        if let Some(secs) = self.retry_after() {
+        if let Some(secs) = self.exact() {
             text.push(words);
             text.integer(secs);
             text.push(if secs == 1 { " second" } else { " seconds" });

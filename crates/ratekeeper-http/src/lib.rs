@@ -44,5 +44,5 @@ mod tally;
 mod text;
 
 pub use denial::{Denial, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS};
-pub use options::{Body, Draft, HttpOptions, Legacy, Reset};
+pub use options::{Body, Draft, HttpOptions, Legacy, Reset, SPREAD_PERCENT_MAX, SPREAD_SECS_MAX};
 pub use tally::{FIELDS_MAX, Field, MEMBERS_MAX, PARTITION_BYTES_MAX, Tally};

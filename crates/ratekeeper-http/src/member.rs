@@ -1,8 +1,8 @@
 //! One policy in the fields: what a verdict comes to for a client.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
-use ratekeeper_core::{Algorithm, Level, Name, Quota, Timestamp, Verdict, Wait};
+use ratekeeper_core::{Algorithm, Enforcement, Level, Name, Quota, Timestamp, Verdict, Wait};
 
 use crate::options::Draft;
 use crate::text::Text;
@@ -20,13 +20,13 @@ pub(crate) fn is_blocked(verdict: &Verdict) -> bool {
 }
 
 /// How long what is left must last, or until the same request passes if there is
-/// no room for it. Nothing if no wait helps.
+/// no room for it. Nothing if no wait helps: a client that waited for it would ask in a loop.
 pub(crate) fn effective_window(verdict: &Verdict) -> Option<u64> {
-    if is_blocked(verdict) {
+    if verdict.retry_after().is_never() && (verdict.is_denied() || is_blocked(verdict)) {
         return None;
     }
     match verdict.retry_after().as_micros() {
-        // A request that can never pass is its own problem: the quota has its window.
+        // Of a rule that only watches, a request that can never pass is its own problem: the quota has its window.
         None | Some(0) => u64::try_from(verdict.reset_after().as_micros()).ok(),
         waits => waits,
     }
@@ -47,6 +47,7 @@ pub(crate) struct Member {
     remaining: u32,
     cost: u32,
     is_denied: bool,
+    is_enforced: bool,
 }
 
 impl Member {
@@ -67,6 +68,7 @@ impl Member {
             remaining: if is_blocked(verdict) { 0 } else { verdict.remaining() },
             cost: verdict.cost(),
             is_denied: verdict.is_denied(),
+            is_enforced: verdict.enforcement() == Enforcement::Enforce,
         }
     }
 
@@ -86,6 +88,15 @@ impl Member {
         // What denied comes first: `Retry-After` must not be earlier than its window.
         let harshness = |of: &Self| (of.is_denied, of.wait, Reverse(of.remaining));
         harshness(self) <= harshness(other)
+    }
+
+    /// Greater if it matters more: what denies, by its wait, before what does not; what is enforced before what only
+    /// watches; then what has the least share of its quota left.
+    pub(crate) fn by_strictness(&self, other: &Self) -> Ordering {
+        let wait =
+            |of: &Self| (of.is_denied, if of.is_denied { of.wait } else { Wait::default() }, of.is_enforced);
+        let share = |of: &Self, whole: &Self| u64::from(of.remaining) * u64::from(whole.quota.capacity());
+        wait(self).cmp(&wait(other)).then_with(|| share(other, self).cmp(&share(self, other)))
     }
 
     /// Writes `"api";q=100;w=60`.

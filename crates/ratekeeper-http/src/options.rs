@@ -16,7 +16,8 @@ pub enum Draft {
     Next,
 }
 
-/// Which fields of old are sent beside the standard ones, about the last policy.
+/// Which fields of old are sent beside the standard ones, about the policy that denies, or
+/// else about the one with the least left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Legacy {
     /// None.
@@ -66,6 +67,7 @@ pub struct HttpOptions {
     pub(crate) legacy_reset: Reset,
     pub(crate) body: Body,
     pub(crate) outage_retry_secs: u64,
+    pub(crate) spread_percent: u8,
 }
 
 impl Default for HttpOptions {
@@ -76,6 +78,7 @@ impl Default for HttpOptions {
             legacy_reset: Reset::Delta,
             body: Body::Problem,
             outage_retry_secs: 1,
+            spread_percent: 0,
         }
     }
 }
@@ -125,6 +128,16 @@ impl HttpOptions {
         let started = u64::from(after.subsec_nanos() > 0);
         Self { outage_retry_secs: after.as_secs().saturating_add(started).clamp(1, RETRY_SECS_MAX), ..self }
     }
+
+    /// Lengthens each `Retry-After` by a random share of it, at most so many percent (up to 100) and an hour, so that
+    /// requests that were denied together do not return together. It is never shorter than the exact wait,
+    /// which bodies still say. In whole seconds, rounded up: short waits are lengthened by up to a second. 0, the
+    /// default, sends the exact one.
+    #[must_use]
+    pub const fn retry_after_spread(self, percent: u8) -> Self {
+        let spread_percent = if percent > SPREAD_PERCENT_MAX { SPREAD_PERCENT_MAX } else { percent };
+        Self { spread_percent, ..self }
+    }
 }
 
 // For those who send it, and for documents that describe it.
@@ -133,6 +146,19 @@ impl HttpOptions {
     #[must_use]
     pub const fn has_fields(&self) -> bool {
         self.draft.is_some() || !matches!(self.legacy, Legacy::Off)
+    }
+
+    /// Whether the standard fields are sent.
+    #[must_use]
+    pub const fn has_standard(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// The most fields about limits that a response has.
+    #[must_use]
+    pub const fn field_count(&self) -> usize {
+        let standard = if self.draft.is_some() { 2 } else { 0 };
+        standard + if matches!(self.legacy, Legacy::Off) { 0 } else { 3 }
     }
 
     /// What the body of a denial is.
@@ -158,6 +184,10 @@ impl HttpOptions {
 
 /// The longest wait that is told: a year. Longer ones of a setting are cut.
 const RETRY_SECS_MAX: u64 = 366 * 86_400;
+/// The largest share by which a wait is lengthened.
+pub const SPREAD_PERCENT_MAX: u8 = 100;
+/// The most by which a wait is lengthened.
+pub const SPREAD_SECS_MAX: u64 = 3_600;
 
 #[cfg(test)]
 mod tests {
@@ -172,6 +202,8 @@ mod tests {
         assert_eq!(names(old), "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset");
         for options in [HttpOptions::default(), HttpOptions::without_fields(), old] {
             assert_eq!(options.has_fields(), !names(options).is_empty());
+            assert_eq!(options.field_count(), options.field_names().count());
+            assert_eq!(options.has_standard(), names(options).starts_with("ratelimit-policy"));
         }
     }
 

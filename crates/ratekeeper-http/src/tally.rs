@@ -120,30 +120,69 @@ impl Tally {
 
     /// Hands out the fields of [`Tally::fields`] one by one, for header types that copy
     /// values anyway: no string is made for any of them.
-    pub fn each_field(&self, options: &HttpOptions, mut tell: impl FnMut(&'static str, &str)) {
-        let Some(last) = self.members.last() else { return };
-        let mut text = Text::default();
-        if let Some(draft) = options.draft {
-            self.list(&mut text, Member::write_policy);
-            tell(field::RATELIMIT_POLICY, text.as_str());
-            text.clear();
-            self.list(&mut text, |member, text| member.write_status(text, draft));
-            tell(field::RATELIMIT, text.as_str());
-        }
-        for (name, value) in legacy(last, options).into_iter().flatten() {
-            text.clear();
-            text.integer(value);
-            tell(name, text.as_str());
-        }
+    pub fn each_field(&self, options: &HttpOptions, tell: impl FnMut(&'static str, &str)) {
+        each_field_of(&self.members, options, false, tell);
     }
 
-    fn list(&self, text: &mut Text, write: impl Fn(&Member, &mut Text)) {
-        for (index, member) in self.members.iter().enumerate() {
-            if index > 0 {
-                text.push(", ");
-            }
-            write(member, text);
+    /// [`Tally::each_field`] of a single decision, for which no tally has to be made if it is about one policy.
+    ///
+    /// The value of `RateLimit-Policy` follows from the names and quotas of the verdicts alone. Callers that have kept
+    /// it say that they know it (`knows_policies`), and it is left out.
+    #[inline]
+    pub fn each_field_of(
+        decision: &Decision,
+        options: &HttpOptions,
+        knows_policies: bool,
+        tell: impl FnMut(&'static str, &str),
+    ) {
+        if let [verdict] = decision.verdicts() {
+            let member = Member::new(verdict, None, decision.at(), None);
+            each_field_of(std::slice::from_ref(&member), options, knows_policies, tell);
+        } else {
+            each_field_of(&Self::of(decision).members, options, knows_policies, tell);
         }
+    }
+}
+
+fn each_field_of(
+    members: &[Member],
+    options: &HttpOptions,
+    knows_policies: bool,
+    mut tell: impl FnMut(&'static str, &str),
+) {
+    if members.is_empty() {
+        return;
+    }
+    let mut text = Text::default();
+    if let Some(draft) = options.draft {
+        if !knows_policies {
+            list(members, &mut text, Member::write_policy);
+            tell(field::RATELIMIT_POLICY, text.as_str());
+            text.clear();
+        }
+        list(members, &mut text, |member, text| member.write_status(text, draft));
+        tell(field::RATELIMIT, text.as_str());
+    }
+    if options.legacy == Legacy::Off {
+        return;
+    }
+    let Some(strictest) = members.iter().max_by(|left, right| left.by_strictness(right)) else {
+        return;
+    };
+    for (name, value) in legacy(strictest, options).into_iter().flatten() {
+        text.clear();
+        text.integer(value);
+        tell(name, text.as_str());
+    }
+}
+
+#[inline]
+fn list(members: &[Member], text: &mut Text, write: impl Fn(&Member, &mut Text)) {
+    for (index, member) in members.iter().enumerate() {
+        if index > 0 {
+            text.push(", ");
+        }
+        write(member, text);
     }
 }
 

@@ -1,68 +1,58 @@
-//! Values are written on the stack and copied once: by header types that copy
-//! anyway, or into a string that has no byte to spare.
+//! Values are written into a buffer that the thread keeps, and copied once: by header types
+//! that copy anyway, or into a string that has no byte to spare.
 
-/// Bytes that are written without allocating: a problem document, or the fields
-/// of a dozen policies.
-const INLINE: usize = 512;
+use std::cell::Cell;
 
-/// A value that is being written. Like a `SmallVec`, but short pieces, of which
-/// values are made, cost half as much.
-#[derive(Debug)]
-pub(crate) struct Text {
-    inline: [u8; INLINE],
-    len: usize,
-    /// All of it, once it is longer than what fits inline.
-    spilled: Vec<u8>,
+/// What a buffer is made with: a problem document, or the fields of half a dozen policies.
+const BUFFER_BYTES: usize = 512;
+/// A buffer that has grown larger is not kept.
+const BUFFER_BYTES_MAX: usize = 16 << 10;
+
+thread_local! {
+    /// Lent to one value at a time; a second one at the same time makes its own.
+    static BUFFER: Cell<String> = const { Cell::new(String::new()) };
 }
+
+/// A value that is being written.
+#[derive(Debug)]
+pub(crate) struct Text(String);
 
 impl Default for Text {
     #[inline]
     fn default() -> Self {
-        Self { inline: [0; INLINE], len: 0, spilled: Vec::new() }
+        // A thread that ends has no buffer any more.
+        let buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+        Self(if buffer.capacity() == 0 { String::with_capacity(BUFFER_BYTES) } else { buffer })
+    }
+}
+
+impl Drop for Text {
+    #[inline]
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.0);
+        if buffer.capacity() <= BUFFER_BYTES_MAX {
+            buffer.clear();
+            let _ = BUFFER.try_with(|kept| kept.set(buffer));
+        }
     }
 }
 
 impl Text {
     #[inline]
     pub(crate) fn push(&mut self, text: &str) {
-        self.extend(text.as_bytes());
+        self.0.push_str(text);
     }
 
-    #[inline]
-    fn extend(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        match self.inline.get_mut(self.len..end) {
-            Some(room) if self.spilled.is_empty() => {
-                room.copy_from_slice(bytes);
-                self.len = end;
-            }
-            _ => self.spill(bytes),
-        }
-    }
-
-    #[cold]
-    fn spill(&mut self, bytes: &[u8]) {
-        if self.spilled.is_empty() {
-            self.spilled.extend_from_slice(&self.inline[..self.len]);
-        }
-        self.spilled.extend_from_slice(bytes);
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled }
-    }
-
-    /// The value. Everything written was text, so it is text.
+    /// The value.
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
-        str::from_utf8(self.bytes()).unwrap_or_default()
+        &self.0
     }
 
     /// Makes room for the next value.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.len = 0;
-        self.spilled.clear();
+        self.0.clear();
     }
 
     pub(crate) fn integer(&mut self, value: u64) {
@@ -94,9 +84,9 @@ impl Text {
 
     /// Writes `text` in double quotes.
     pub(crate) fn quoted(&mut self, text: &str) {
-        self.push("\"");
+        self.0.push('"');
         self.escaped(text);
-        self.push("\"");
+        self.0.push('"');
     }
 
     /// Writes a byte sequence (RFC 9651, 4.1.8): base64 with padding, in colons.
@@ -109,7 +99,7 @@ impl Text {
             for at in 0..4 {
                 let sextet = bits >> (18 - 6 * at) & 0x3f;
                 let is_padding = at > chunk.len();
-                self.extend(&[if is_padding { b'=' } else { ALPHABET[sextet as usize] }]);
+                self.0.push(if is_padding { '=' } else { ALPHABET[sextet as usize].into() });
             }
         }
         self.push(":");
@@ -120,12 +110,13 @@ impl Text {
     pub(crate) fn percent_encoded(&self) -> Self {
         const HEX: &[u8; 16] = b"0123456789ABCDEF";
         let mut encoded = Self::default();
-        for byte in self.bytes() {
-            if matches!(byte, b' '..=b'~') && *byte != b'%' {
-                encoded.extend(&[*byte]);
+        for byte in self.0.bytes() {
+            if matches!(byte, b' '..=b'~') && byte != b'%' {
+                encoded.0.push(byte.into());
             } else {
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
-                encoded.extend(&[b'%', HEX[high], HEX[low]]);
+                let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]];
+                encoded.0.push('%');
+                encoded.0.extend(digits.map(char::from));
             }
         }
         encoded
@@ -180,17 +171,29 @@ mod tests {
 
     #[test]
     fn what_is_long_is_whole() {
-        for len in [INLINE - 1, INLINE, INLINE + 1, 10 * INLINE] {
+        for len in [BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 2 * BUFFER_BYTES_MAX] {
             let expected = "0123456789".repeat(len / 10) + &"x".repeat(len % 10);
             let mut text = Text::default();
             expected.split_inclusive('4').for_each(|part| text.push(part));
             assert_eq!(text.finish(), expected);
         }
-        let mut text = Text::default();
-        text.push(&"x".repeat(INLINE));
-        text.push("");
-        text.push("y");
-        assert!(text.finish().ends_with("xy"));
+    }
+
+    #[test]
+    fn two_values_can_be_written_at_a_time_and_none_is_left_for_the_next() {
+        let mut one = Text::default();
+        one.push("one");
+        let mut other = Text::default();
+        other.push("other");
+        assert_eq!((one.as_str(), other.as_str()), ("one", "other"));
+        drop((other, one));
+        assert_eq!(written(|text| text.push("next")), "next");
+    }
+
+    #[test]
+    fn a_buffer_that_has_grown_large_is_not_kept() {
+        drop(written(|text| text.push(&"x".repeat(2 * BUFFER_BYTES_MAX))));
+        assert!(Text::default().0.capacity() <= BUFFER_BYTES_MAX);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "tower")]
+use ratekeeper::Admission;
 use ratekeeper::policy::Facts;
 use ratekeeper::{Decision, Enforcement, Verdict};
 use ratekeeper_http::{Field, HttpOptions, Tally};
 use tracing::Span;
+use tracing::level_filters::LevelFilter;
 
 /// What is set on the span of a request that a rule which only watches would have denied.
 pub(crate) const OVER_LIMIT: &str = "ratelimit.over_limit";
@@ -34,6 +37,13 @@ struct State {
     options: HttpOptions,
 }
 
+/// What a response tells.
+pub(crate) enum Report<'a> {
+    /// The only decision there was.
+    One(&'a Decision),
+    Several(&'a Tally),
+}
+
 impl State {
     fn tally(&self) -> Tally {
         match (&self.tally, &self.last) {
@@ -54,7 +64,7 @@ impl Told {
     /// Nothing yet, about a request whose span is the current one.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Request { root: Span::current(), state: Mutex::default() }))
+        Self(Arc::new(Request { root: current_span(), state: Mutex::default() }))
     }
 
     /// One decision on a request with these facts, whose span is `root`.
@@ -107,13 +117,35 @@ impl Told {
     /// that reads that little is left might not follow them, and what comes with a 304
     /// ends up in caches.
     pub fn each_field(&self, status: u16, options: &HttpOptions, tell: impl FnMut(&'static str, &str)) {
-        if options.has_fields() && !(300..400).contains(&status) {
-            let state = self.lock();
-            match (&state.tally, &state.last) {
-                (Some(tally), _) => tally.each_field(options, tell),
-                (None, Some(decision)) => Tally::of(decision).each_field(options, tell),
-                (None, None) => {}
-            }
+        if options.has_fields() {
+            self.report(status, |report| match report {
+                Report::Several(tally) => tally.each_field(options, tell),
+                Report::One(decision) => Tally::each_field_of(decision, options, false, tell),
+            });
+        }
+    }
+
+    /// Hands on what a response with this status tells, if it tells anything.
+    #[inline]
+    pub(crate) fn report(&self, status: u16, tell: impl FnOnce(Report<'_>)) {
+        if (300..400).contains(&status) {
+            return;
+        }
+        let state = self.lock();
+        match (&state.tally, &state.last) {
+            (Some(tally), _) => tell(Report::Several(tally)),
+            (None, Some(decision)) => tell(Report::One(decision)),
+            (None, None) => {}
+        }
+    }
+
+    /// Keeps the memory of the decision for the next request, unless a handler holds on to it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn recycle(self) {
+        let request = Arc::into_inner(self.0);
+        let state = request.map(|request| request.state.into_inner().unwrap_or_else(PoisonError::into_inner));
+        if let Some(decision) = state.and_then(|state| state.last) {
+            Admission::recycle(decision);
         }
     }
 
@@ -152,6 +184,12 @@ fn warn_of_namesakes(one: &Decision, other: &Decision) {
              them apart and their counters stay apart"
         );
     }
+}
+
+/// The span that is entered; without a subscriber there is none, and no need to look for it.
+#[inline]
+pub(crate) fn current_span() -> Span {
+    if LevelFilter::current() == LevelFilter::OFF { Span::none() } else { Span::current() }
 }
 
 /// Marks the span of a request if a rule that only watches had no room for it.

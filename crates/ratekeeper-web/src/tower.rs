@@ -17,6 +17,7 @@ mod body;
 mod facts;
 mod future;
 mod layer;
+mod policies;
 mod response;
 
 pub use crate::response::ResponseBody;

@@ -1,12 +1,13 @@
 //! What a denied request is answered with.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Emergency, Origin, Outcome};
-use ratekeeper_http::{Body, Denial, HttpOptions};
+use ratekeeper_core::{Decision, Emergency, Model, Origin, Outcome};
+use ratekeeper_http::{Body, Denial, HttpOptions, Legacy, Tally};
 use serde_json::json;
 
-use crate::support::{NOW, by_name, decide, denied_body, plan};
+use crate::support::{NOW, by_name, decide, denied_body, plan, with_check};
 
 fn outage() -> Decision {
     Decision::without_store(Outcome::Deny, Origin::Outage, NOW)
@@ -155,4 +156,48 @@ fn grpc_has_its_own_words() {
     let denial = Denial::of(&decision, &options).unwrap();
     assert_eq!(denial.grpc_status(), "14");
     assert_eq!(by_name(denial.grpc_fields())["grpc-status"], "14");
+}
+
+/// Who follows `t` of a request that can never pass would ask in a loop.
+#[test]
+fn a_request_that_can_never_pass_is_told_no_time() {
+    for before in [0, 3] {
+        let mut model = Model::default();
+        let mut ask =
+            |cost| with_check(&[plan("api", "4/min").cost(cost)], |check| model.check(&check, NOW).unwrap());
+        ask(before);
+        let decision = ask(5);
+        assert!(decision.retry_after().is_never());
+        let options = HttpOptions::default().legacy(Legacy::RateLimit);
+        let fields = by_name(Tally::of(&decision).fields(&options));
+        assert!(!fields["ratelimit"].contains(";t="), "{fields:?}");
+        assert!(!fields.contains_key("ratelimit-reset"), "{fields:?}");
+        let spread = options.retry_after_spread(100);
+        let denial = Denial::of(&decision, &spread).unwrap();
+        assert!(denial.fields().all(|(name, _)| name != "retry-after"));
+    }
+}
+
+#[test]
+fn a_wait_is_lengthened_by_a_random_share_and_never_shortened() {
+    let cases = [
+        ("2/min fixed_window", 10, 60, 66),
+        ("1/s", 10, 1, 2),
+        ("2/h fixed_window", 100, 3_600, 7_200),
+        ("2/31d fixed_window", 100, 2_678_400, 2_682_000),
+    ];
+    for (quota, percent, least, most) in cases {
+        let decision = decide(&[plan("api", quota)], 2);
+        let told = |options: &HttpOptions| Denial::of(&decision, options).unwrap().retry_after().unwrap();
+        assert_eq!(told(&HttpOptions::default()), least, "{quota}");
+        let spread = HttpOptions::default().retry_after_spread(percent);
+        let waits: BTreeSet<u64> = (0..1_000).map(|_| told(&spread)).collect();
+        assert!(waits.iter().all(|wait| (least..=most).contains(wait)), "{quota}: {waits:?}");
+        assert!(waits.len() > 1, "{quota}: they do not return together");
+        // One answer says one thing, and its body when the request passes.
+        let denial = Denial::of(&decision, &spread).unwrap();
+        let fields = by_name(denial.fields());
+        assert_eq!(fields["retry-after"], denial.retry_after().unwrap().to_string());
+        assert!(denial.body().contains(&format!(" {least} second")), "{}", denial.body());
+    }
 }

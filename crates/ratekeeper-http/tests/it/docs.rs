@@ -56,7 +56,15 @@ fn bounds_and_names_are_told() {
     shown(&format!("```text\n{}\n```\n", field::EXPOSE));
     assert!(DOCS.contains(&format!("{MEMBERS_MAX} policies")));
     assert!(DOCS.contains(&format!("{PARTITION_BYTES_MAX} bytes")));
-    for method in ["draft", "without_standard", "legacy", "legacy_reset", "body", "outage_retry_after"] {
+    for method in [
+        "draft",
+        "without_standard",
+        "legacy",
+        "legacy_reset",
+        "body",
+        "outage_retry_after",
+        "retry_after_spread",
+    ] {
         assert!(DOCS.contains(&format!("| `{method}(")), "docs/http.md lacks {method}");
     }
 }

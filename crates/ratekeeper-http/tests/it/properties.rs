@@ -120,6 +120,7 @@ fn status_of(verdict: &Verdict) -> (i64, Option<i64>) {
     let blocked = verdict.level() == Level::Emergency && verdict.retry_after().is_never();
     match (blocked, verdict.retry_after().as_micros()) {
         (true, _) => (0, None),
+        (false, None) if verdict.is_denied() => (verdict.remaining().into(), None),
         (false, None | Some(0)) => (verdict.remaining().into(), Some(reset)),
         (false, Some(wait)) => (verdict.remaining().into(), Some(ceil(wait))),
     }

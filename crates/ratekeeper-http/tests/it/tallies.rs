@@ -53,7 +53,7 @@ fn of_two_keys_in_one_decision_the_worst_off_is_told() {
     for plans in [[full.clone(), fresh.clone()], [fresh, full]] {
         let decision = decide(&plans, 0);
         assert!(!decision.is_allowed());
-        assert_eq!(statuses(&Tally::of(&decision)), r#""ip";r=4;t=0"#);
+        assert_eq!(statuses(&Tally::of(&decision)), r#""ip";r=4"#, "no wait helps");
     }
     let (used, fresh) = (plan("ip", "4/min").cost(3).subject("a"), plan("ip", "4/min").subject("b"));
     assert_eq!(statuses(&Tally::of(&decide(&[used, fresh], 0))), r#""ip";r=1;t=45"#);

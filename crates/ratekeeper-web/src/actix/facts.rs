@@ -1,20 +1,21 @@
 //! The facts of a request of actix-web.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, Ref};
 use std::net::{IpAddr, SocketAddr};
 
 use actix_web::dev::Extensions;
 use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::{HttpMessage as _, HttpRequest};
-use ratekeeper::policy::{Body, Facts, Identity, Scalar};
-
-use crate::common;
+use ratekeeper::policy::{Body, Facts, Identity, JsonBody, Scalar, canonical_path};
 
 /// A request, as policies see it. The caller is the [`Identity`] in its extensions.
 ///
 /// It borrows the extensions while it is there, if a rule asks for the caller.
 pub struct RequestRef<'a> {
     request: &'a HttpRequest,
+    /// In its one spelling, once a rule has asked for it.
+    path: OnceCell<Cow<'a, str>>,
     /// Found in the map of resources, which takes a search and a copy.
     route: OnceCell<Option<String>>,
     identity: OnceCell<Option<Ref<'a, Identity>>>,
@@ -25,7 +26,8 @@ impl<'a> RequestRef<'a> {
     /// A request whose body nobody has read.
     #[must_use]
     pub fn new(request: &'a HttpRequest) -> Self {
-        Self { request, route: OnceCell::new(), identity: OnceCell::new(), body: Body::Unread }
+        let (path, route, identity) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { request, path, route, identity, body: Body::Unread }
     }
 
     /// The same with what was read of its body.
@@ -46,9 +48,9 @@ impl Facts for RequestRef<'_> {
         Some(self.request.method().as_str())
     }
 
-    /// As the router sees it: `/%68ook` and `/hook` lead to the same handler, so they are one path.
     fn path(&self) -> Option<&str> {
-        Some(self.request.match_info().as_str())
+        // As the router sees it, which decodes most escapes first.
+        Some(self.path.get_or_init(|| canonical_path(self.request.match_info().as_str())))
     }
 
     fn route(&self) -> Option<&str> {
@@ -82,7 +84,7 @@ impl Facts for RequestRef<'_> {
     }
 }
 
-/// Whether the body claims to be JSON.
-pub(super) fn is_json(request: &HttpRequest) -> bool {
-    request.headers().get(CONTENT_TYPE).is_some_and(|value| common::is_json(value.as_bytes()))
+/// Whether policies look into the body.
+pub(super) fn is_looked_into(request: &HttpRequest) -> bool {
+    JsonBody::is_looked_into(request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes))
 }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use bytes::Bytes;
-use ratekeeper::policy::Body as Known;
+use ratekeeper::policy::{Body as Known, JsonBody};
 use ratekeeper::{Admission, Hold};
 
 use super::body;
-use super::facts::{RequestRef, is_json};
+use super::facts::{RequestRef, is_looked_into};
 use super::future::{Passing, ResponseFuture};
 use super::response;
 use crate::gate::{Answer, Entry, Gate, Waiting};
@@ -89,11 +89,13 @@ where
 
     fn call(&self, mut request: ServiceRequest) -> Self::Future {
         let teller = Teller::of(request.request());
-        let waiting = if self.reads_body(&mut request) {
+        let has_body = self.has_body(&mut request);
+        let waiting = if has_body && is_looked_into(request.request()) {
             None
         } else {
+            let known = if has_body { Known::Unreadable } else { Known::Absent };
             // The facts borrow the request, so they must be gone before it goes on.
-            let entry = self.gate.enter(&RequestRef::new(request.request()).body(Known::Absent), 1);
+            let entry = self.gate.enter(&RequestRef::new(request.request()).body(known), 1);
             match entry {
                 Entry::Decided(answer) => return self.decided(request, teller, answer),
                 Entry::Waits(waiting) => Some(waiting),
@@ -108,11 +110,11 @@ impl<S, B> RateLimitService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
 {
-    /// Whether a rule that could apply looks into the body, and there is one to look into.
-    fn reads_body(&self, request: &mut ServiceRequest) -> bool {
+    /// Whether a rule that could apply asks for the body, and there is one.
+    fn has_body(&self, request: &mut ServiceRequest) -> bool {
         let (head, payload) = request.parts_mut();
         let needs_body = self.gate.needs_body_of(&RequestRef::new(head));
-        needs_body && !matches!(payload, Payload::None) && is_json(head)
+        needs_body && !matches!(payload, Payload::None)
     }
 
     /// What follows from a decision that is there already.
@@ -142,7 +144,7 @@ where
             Some(waiting) => self.gate.wait(waiting).await,
             None => {
                 let read = self.read(&mut request).await;
-                self.gate.admit_with(request.request(), read).await
+                self.gate.admit_with(request.request(), read.as_deref()).await
             }
         };
         let hold = match verdict(&self.gate, &request, &teller, answer) {
@@ -172,11 +174,10 @@ impl Gate {
     fn admit_with(
         &self,
         request: &HttpRequest,
-        body: Option<Bytes>,
+        body: Option<&[u8]>,
     ) -> impl Future<Output = Answer> + use<'_> {
-        let json: Option<serde_json::Value> = body.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let known = json.as_ref().map_or(Known::Absent, Known::Json);
-        self.admit(&RequestRef::new(request).body(known), 1)
+        let json = JsonBody::of(body);
+        self.admit(&RequestRef::new(request).body(json.as_body()), 1)
     }
 }
 

@@ -1,10 +1,12 @@
 //! The facts of a request of the `http` crate.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
-use ratekeeper::policy::{Body, Facts, Identity, Scalar};
+use ratekeeper::policy::{Body, Facts, Identity, JsonBody, Scalar, canonical_path};
 
 use super::response::Dialect;
 
@@ -22,7 +24,10 @@ pub struct Route(pub String);
 #[derive(Debug)]
 pub struct RequestRef<'a> {
     method: &'a Method,
+    /// As the service sees it; [`asked_for`] knows what was asked for.
     uri: &'a Uri,
+    /// In its one spelling, once a rule has asked for it.
+    path: OnceCell<Cow<'a, str>>,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     body: Body<'a>,
@@ -33,15 +38,15 @@ impl<'a> RequestRef<'a> {
     #[must_use]
     pub fn new(parts: &'a Parts) -> Self {
         let Parts { method, uri, headers, extensions, .. } = parts;
-        Self { method, uri: asked_for(uri, extensions), headers, extensions, body: Body::Unread }
+        Self { method, uri, path: OnceCell::new(), headers, extensions, body: Body::Unread }
     }
 
     /// A request whose body nobody has read.
     #[must_use]
     pub fn of<B>(request: &'a Request<B>) -> Self {
         let (headers, extensions) = (request.headers(), request.extensions());
-        let uri = asked_for(request.uri(), extensions);
-        Self { method: request.method(), uri, headers, extensions, body: Body::Unread }
+        let (method, uri, path) = (request.method(), request.uri(), OnceCell::new());
+        Self { method, uri, path, headers, extensions, body: Body::Unread }
     }
 
     /// The same with what was read of its body.
@@ -57,7 +62,7 @@ impl Facts for RequestRef<'_> {
     }
 
     fn path(&self) -> Option<&str> {
-        Some(self.uri.path())
+        Some(self.path.get_or_init(|| canonical_path(asked_for(self.uri, self.extensions).path())))
     }
 
     fn route(&self) -> Option<&str> {
@@ -69,11 +74,11 @@ impl Facts for RequestRef<'_> {
             return Some(route);
         }
         // The path of a gRPC call names its method.
-        Dialect::of(self.method, self.headers).is_grpc().then(|| self.uri.path())
+        if Dialect::of(self.method, self.headers).is_grpc() { self.path() } else { None }
     }
 
     fn query_string(&self) -> Option<&str> {
-        self.uri.query()
+        asked_for(self.uri, self.extensions).query()
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
@@ -122,8 +127,7 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// Whether the body claims to be JSON.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(http::header::CONTENT_TYPE);
-    content_type.is_some_and(|value| crate::common::is_json(value.as_bytes()))
+/// Whether policies look into the body.
+pub(super) fn is_looked_into(headers: &HeaderMap) -> bool {
+    JsonBody::is_looked_into(headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes))
 }

@@ -2,24 +2,22 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Response;
 use pin_project_lite::pin_project;
 use ratekeeper::Hold;
-use ratekeeper_http::{FIELDS_MAX, HttpOptions};
+use ratekeeper_http::HttpOptions;
 
 use super::bodies::ResponseBodies;
 use super::layer::Teller;
 use super::response;
-use crate::gate::Gate;
 use crate::response::Progress;
-use crate::told::Told;
+use crate::told::{Report, Told};
 
 /// A request that goes on: what is to be done with its response.
 pub(super) struct Passing {
-    pub(super) gate: Arc<Gate>,
+    pub(super) options: HttpOptions,
     pub(super) teller: Teller,
     pub(super) hold: Option<Hold>,
 }
@@ -27,8 +25,9 @@ pub(super) struct Passing {
 impl Passing {
     pub(super) fn finish<C: ResponseBodies<R>, R>(self, response: Response<R>) -> Response<C::Body> {
         let mut response = C::passed(response, self.hold);
-        if let Teller::Outermost(told) = &self.teller {
-            told.tell(&mut response, &self.gate.options);
+        if let Teller::Outermost(told) = self.teller {
+            told.tell(&mut response, &self.options);
+            told.recycle();
         }
         response
     }
@@ -41,8 +40,13 @@ impl Told {
         }
         let status = response.status().as_u16();
         let headers = response.headers_mut();
-        headers.reserve(FIELDS_MAX);
-        self.each_field(status, options, |name, value| response::insert(headers, name, value));
+        headers.reserve(options.field_count());
+        self.report(status, |report| match report {
+            Report::One(decision) => response::tell(headers, decision, options),
+            Report::Several(tally) => {
+                tally.each_field(options, |name, value| response::insert(headers, name, value));
+            }
+        });
     }
 }
 

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use ratekeeper::Admission;
-use ratekeeper::policy::Body as Known;
+use ratekeeper::policy::{Body as Known, JsonBody};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Span;
 
 use super::bodies::{RequestBodies, ResponseBodies, Wrapped};
 use super::body::RequestBody;
-use super::facts::{RequestRef, is_json};
+use super::facts::{RequestRef, is_looked_into};
 use super::future::{Passing, ResponseFuture};
 use super::response::{self, Dialect};
 use crate::gate::{Answer, Entry, Gate, Waiting};
-use crate::told::{Told, mark_if_watched};
+use crate::told::{Told, current_span, mark_if_watched};
 
 /// Puts the limits of a [`Gate`] in front of a service.
 #[derive(Clone, Debug)]
@@ -93,12 +93,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let facts = RequestRef::of(&request);
-        let needs_body = self.gate.needs_body_of(&facts);
-        let waiting = if needs_body && is_json(request.headers()) && !request.body().is_end_stream() {
+        let has_body = !request.body().is_end_stream();
+        let needs_body = has_body && self.gate.needs_body_of(&facts);
+        let waiting = if needs_body && is_looked_into(request.headers()) {
             None
         } else {
-            // A policy that is new by now and does need the body says so: it was not read.
-            let known = if needs_body { Known::Absent } else { Known::Unread };
+            let known = match (has_body, needs_body) {
+                (false, _) => Known::Absent,
+                // A policy that is new by now and does need the body says so: it was not read.
+                (true, false) => Known::Unread,
+                (true, true) => Known::Unreadable,
+            };
             match self.gate.enter(&facts.body(known), 1) {
                 Entry::Decided(answer) => return self.decided(request, answer),
                 Entry::Waits(waiting) => Some(waiting),
@@ -111,7 +116,7 @@ where
             inner: std::mem::replace(&mut self.inner, copy),
             bodies: self.bodies,
         };
-        ResponseFuture::slow(Box::pin(ready.decide(request, Span::current(), waiting)))
+        ResponseFuture::slow(Box::pin(ready.decide(request, current_span(), waiting)))
     }
 }
 
@@ -127,7 +132,7 @@ impl<S, C> RateLimit<S, C> {
         C: RequestBodies<B> + ResponseBodies<R>,
         S: Service<Request<<C as RequestBodies<B>>::Body>, Response = Response<R>>,
     {
-        match self.verdict(&mut request, Span::current(), answer) {
+        match self.verdict(&mut request, current_span(), answer) {
             Err(response) => ResponseFuture::denied(response),
             Ok(passing) => ResponseFuture::passing(self.inner.call(C::untouched(request)), passing),
         }
@@ -155,7 +160,8 @@ impl<S, C> RateLimit<S, C> {
                 Some(told) => told.add_for(&facts, decision),
                 None => {
                     mark_if_watched(&root, &facts, &decision);
-                    response::tell(&mut denied, &decision, &self.gate.options);
+                    response::tell(denied.headers_mut(), &decision, &self.gate.options);
+                    Admission::recycle(decision);
                 }
             }
             return Err(denied);
@@ -171,7 +177,7 @@ impl<S, C> RateLimit<S, C> {
                 Teller::Outermost(told)
             }
         };
-        Ok(Passing { gate: Arc::clone(&self.gate), teller, hold })
+        Ok(Passing { options: self.gate.options, teller, hold })
     }
 
     /// Asks the store, if need be about a body that has to be read first, and goes on.
@@ -194,7 +200,7 @@ impl<S, C> RateLimit<S, C> {
                 let (max, wait) = (self.gate.body_bytes_max, self.gate.body_wait);
                 let (read, body) = RequestBody::read(body, max, wait).await;
                 let request = Request::from_parts(parts, body);
-                (judged(&self.gate, &request, read).await, request)
+                (judged(&self.gate, &request, read.as_deref()).await, request)
             }
         };
         let passing = match self.verdict(&mut request, root, answer) {
@@ -210,9 +216,8 @@ impl<S, C> RateLimit<S, C> {
 fn judged<'g, B>(
     gate: &'g Gate,
     request: &Request<B>,
-    body: Option<Bytes>,
+    body: Option<&[u8]>,
 ) -> impl Future<Output = Answer> + Send + use<'g, B> {
-    let json: Option<serde_json::Value> = body.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let known = json.as_ref().map_or(Known::Absent, Known::Json);
-    gate.admit(&RequestRef::of(request).body(known), 1)
+    let json = JsonBody::of(body);
+    gate.admit(&RequestRef::of(request).body(json.as_body()), 1)
 }

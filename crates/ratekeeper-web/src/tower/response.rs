@@ -7,12 +7,14 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratekeeper::Decision;
 use ratekeeper_http::field::{self, GRPC_MESSAGE, GRPC_STATUS, NO_STORE};
-use ratekeeper_http::{Denial, FIELDS_MAX, HttpOptions, Tally};
+use ratekeeper_http::{Denial, HttpOptions, Tally};
 
+use super::policies;
 use crate::common;
 
-/// Room for the fields of a denial, and those about limits.
-const DENIAL_FIELDS: usize = 3 + FIELDS_MAX;
+/// The fields of a denial beside those about limits: over HTTP, and of a gRPC call.
+const HTTP_FIELDS: usize = 3;
+const GRPC_FIELDS: usize = 5;
 
 /// Whom a response is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,33 +48,65 @@ impl Dialect {
     }
 }
 
-// Made once: a name is checked and hashed letter by letter.
-static NAMES: [HeaderName; 8] = [
-    HeaderName::from_static(field::RATELIMIT_POLICY),
-    HeaderName::from_static(field::RATELIMIT),
-    HeaderName::from_static(field::LEGACY[0]),
-    HeaderName::from_static(field::LEGACY[1]),
-    HeaderName::from_static(field::LEGACY[2]),
-    HeaderName::from_static(field::LEGACY_X[0]),
-    HeaderName::from_static(field::LEGACY_X[1]),
-    HeaderName::from_static(field::LEGACY_X[2]),
-];
+/// The name of a field about limits. As constants, because a name is checked and hashed letter by letter.
+fn name_of(name: &'static str) -> HeaderName {
+    const POLICY: HeaderName = HeaderName::from_static(field::RATELIMIT_POLICY);
+    const STATUS: HeaderName = HeaderName::from_static(field::RATELIMIT);
+    const LEGACY: [HeaderName; 3] = [
+        HeaderName::from_static(field::LEGACY[0]),
+        HeaderName::from_static(field::LEGACY[1]),
+        HeaderName::from_static(field::LEGACY[2]),
+    ];
+    const LEGACY_X: [HeaderName; 3] = [
+        HeaderName::from_static(field::LEGACY_X[0]),
+        HeaderName::from_static(field::LEGACY_X[1]),
+        HeaderName::from_static(field::LEGACY_X[2]),
+    ];
+    let place = |names: &[&str]| names.iter().position(|known| *known == name);
+    match name {
+        field::RATELIMIT_POLICY => POLICY,
+        field::RATELIMIT => STATUS,
+        _ => match (place(&field::LEGACY_X), place(&field::LEGACY)) {
+            (Some(at), _) => LEGACY_X[at].clone(),
+            (None, Some(at)) => LEGACY[at].clone(),
+            (None, None) => HeaderName::from_static(name),
+        },
+    }
+}
 
 /// Puts a field about limits into a header map, over the one that is there.
+#[inline]
 pub(crate) fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {
-    let known = NAMES.iter().find(|known| known.as_str() == name);
-    let name = known.cloned().unwrap_or_else(|| HeaderName::from_static(name));
     // Fields are ASCII without control characters, always.
     if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
+        headers.insert(name_of(name), value);
     }
 }
 
 /// Puts the fields about limits into the response to the only decision there was.
-pub(super) fn tell<B>(response: &mut Response<B>, decision: &Decision, options: &HttpOptions) {
-    if options.has_fields() {
-        let headers = response.headers_mut();
-        Tally::of(decision).each_field(options, |name, value| insert(headers, name, value));
+pub(super) fn tell(headers: &mut HeaderMap, decision: &Decision, options: &HttpOptions) {
+    let known = if options.has_standard() { policies::kept(decision) } else { None };
+    let knows_policies = known.is_some();
+    if let Some(value) = known {
+        headers.insert(name_of(field::RATELIMIT_POLICY), value);
+    }
+    Tally::each_field_of(decision, options, knows_policies, |name, value| {
+        let Ok(value) = HeaderValue::from_str(value) else { return };
+        if name == field::RATELIMIT_POLICY {
+            policies::keep(decision, &value);
+        }
+        headers.insert(name_of(name), value);
+    });
+}
+
+/// A value that is always the same. As constants, because values are checked letter by letter.
+fn fixed(value: &'static str) -> HeaderValue {
+    const NO_STORE_VALUE: HeaderValue = HeaderValue::from_static(NO_STORE);
+    const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+    match value {
+        NO_STORE => NO_STORE_VALUE,
+        "application/problem+json" => PROBLEM,
+        _ => HeaderValue::from_static(value),
     }
 }
 
@@ -84,8 +118,9 @@ pub(crate) fn denied<B>(
     body_of: impl FnOnce(Bytes) -> B,
 ) -> Response<B> {
     let Some(denial) = Denial::of(decision, options) else { return Response::new(body_of(Bytes::new())) };
-    let mut headers = HeaderMap::with_capacity(DENIAL_FIELDS);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
+    let own = if dialect.is_grpc() { GRPC_FIELDS } else { HTTP_FIELDS };
+    let mut headers = HeaderMap::with_capacity(own + options.field_count());
+    headers.insert(CACHE_CONTROL, fixed(NO_STORE));
     if let Some(secs) = denial.retry_after() {
         headers.insert(RETRY_AFTER, secs.into());
     }
@@ -107,7 +142,7 @@ pub(crate) fn denied<B>(
             (status, denial.content_type(), text)
         }
     };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_TYPE, fixed(content_type));
     let mut response = Response::new(body_of(text));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response

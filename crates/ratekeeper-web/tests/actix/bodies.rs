@@ -54,38 +54,62 @@ async fn rules_look_into_bodies_and_the_handler_gets_them_whole() {
     }
 }
 
-/// Neither JSON nor short enough: no key, so no limit, and the handler gets all of it.
+/// Whatever it says it is, a body is looked into, and one that cannot be read is no absence: its cost fails, and is
+/// all there is. The handler gets all of it.
 #[actix_web::test]
-async fn bodies_that_cannot_be_looked_into_are_no_key() {
-    let app = echo!(gate(ITEMS).body_bytes_max(1_000));
+async fn bodies_that_cannot_be_read_are_no_absence() {
     let long = format!(r#"{{"tenant":"a","items":[],"x":"{}"}}"#, "x".repeat(2_000));
-    let odd: [(&str, &str, &[u8]); 7] = [
-        ("/sum", "application/json", b"{"),
-        ("/sum", "application/json", b"\xff\xfe\x00"),
-        ("/sum", "application/json", b""),
-        ("/sum", "application/json", long.as_bytes()),
-        ("/sum", "text/plain", BODY.as_bytes()),
-        ("/sum", "\u{1f980}", BODY.as_bytes()),
-        ("/other", "application/json", BODY.as_bytes()),
+    let deep = "[".repeat(900);
+    let (read, unreadable) = (Some(r#""items";r=2;t=60"#), Some(r#""items";r=0;t=60"#));
+    let odd: [(&str, &str, &[u8], Option<&str>); 12] = [
+        ("/sum", "application/json", b"{", unreadable),
+        ("/sum", "application/json", b"\xff\xfe\x00", unreadable),
+        ("/sum", "application/json", br#"{"tenant":"a","items":[1e999]}"#, unreadable),
+        ("/sum", "application/json", br#"{"tenant":"\ud800","items":[]}"#, unreadable),
+        ("/sum", "application/json", deep.as_bytes(), unreadable),
+        ("/sum", "application/json", long.as_bytes(), unreadable),
+        ("/sum", "image/png", BODY.as_bytes(), unreadable),
+        ("/sum", "application/json", b"", None),
+        ("/sum", "text/plain", BODY.as_bytes(), read),
+        ("/sum", "\u{1f980}", BODY.as_bytes(), read),
+        ("/sum", "", BODY.as_bytes(), read),
+        ("/other", "application/json", BODY.as_bytes(), None),
     ];
-    for (path, content_type, body) in odd {
-        let request = TestRequest::post().uri(path).set_payload(Bytes::copy_from_slice(body));
-        let value = actix_web::http::header::HeaderValue::from_bytes(content_type.as_bytes()).unwrap();
-        let request = request.insert_header((actix_web::http::header::CONTENT_TYPE, value));
+    for (path, content_type, body, expected) in odd {
+        let app = echo!(gate(ITEMS).body_bytes_max(1_000));
+        let mut request = TestRequest::post().uri(path).set_payload(Bytes::copy_from_slice(body));
+        if !content_type.is_empty() {
+            let value = actix_web::http::header::HeaderValue::from_bytes(content_type.as_bytes()).unwrap();
+            request = request.insert_header((actix_web::http::header::CONTENT_TYPE, value));
+        }
         let response = call_service(&app, request.to_request()).await;
-        assert_eq!((response.status(), fields(&response)), (StatusCode::OK, 0), "{content_type}");
+        assert_eq!(
+            (response.status(), field(&response, "ratelimit")),
+            (StatusCode::OK, expected),
+            "{content_type}"
+        );
         assert_eq!(actix_web::test::read_body(response).await, body);
     }
 }
 
-/// JSON that is nested deeper than anybody reads is as good as none.
+/// More work than one request may be is denied whole, with a reason of its own; a rule that only watches denies nothing.
 #[actix_web::test]
-async fn deep_json_is_no_key_and_no_trouble() {
-    let app = echo!(gate(ITEMS));
-    let deep = "[".repeat(100_000);
-    let response = call_service(&app, post("/sum", "application/json", deep.clone()).to_request()).await;
-    assert_eq!((response.status(), fields(&response)), (StatusCode::OK, 0));
-    assert_eq!(text(response).await, deep);
+async fn a_request_beyond_its_budget_is_denied_whole() {
+    let rules = "[[rules]]\nname = 'tags'\nwhen = \"has(body.tags) && body.tags.exists(t, t == 'x')\"\nkeys = 'all'\n\
+                 quota = '9/60s'\n[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '9/60s fixed_window'\n";
+    let zeros = format!("{{\"tags\":[{}0]}}", "0,".repeat(30_000));
+    for gate in [gate(rules), gate_on(Remote::new(), rules)] {
+        let app = echo!(gate);
+        let denied = call_service(&app, post("/sum", "application/json", zeros.clone()).to_request()).await;
+        assert_eq!((denied.status(), fields(&denied)), (StatusCode::TOO_MANY_REQUESTS, 0));
+        let told = text(denied).await;
+        assert!(told.contains(r#""reason":"condition_budget""#) && told.contains("abnormal-usage"), "{told}");
+        let next = call_service(&app, post("/sum", "application/json", "{}").to_request()).await;
+        assert_eq!(field(&next, "ratelimit"), Some(r#""all";r=8;t=60"#), "nothing was charged");
+    }
+    let watching = echo!(gate(&rules.replacen("keys", "mode = 'monitor'\nkeys", 1)));
+    let passed = call_service(&watching, post("/sum", "application/json", zeros).to_request()).await;
+    assert_eq!(field(&passed, "ratelimit"), Some(r#""all";r=8;t=60"#));
 }
 
 /// A body in chunks of unknown number: `None` is where it stops for a while.
@@ -139,18 +163,19 @@ async fn nobody_waits_for_a_slow_body_longer_than_allowed() {
         chunks(vec![Some(Ok(first.into())), None, Some(Ok(last.into()))])
     };
     let (body, told) = streamed(gate(ANY).body_wait(Duration::from_millis(20)), parts()).await;
-    assert_eq!((body.unwrap(), told), (Bytes::from(BODY), 0));
+    assert_eq!((body.unwrap(), told), (Bytes::from(BODY), 2), "it counts as one that cannot be read");
     let (body, told) = streamed(gate(ANY).body_wait(Duration::from_secs(20)), parts()).await;
     assert_eq!((body.unwrap(), told), (Bytes::from(BODY), 2));
 }
 
-/// Of JSON that would be a key, were it read to its end: what is told says how much was read.
+/// The rule is about bodies without a tenant, or none that can be read: what is told says how much was read.
 #[actix_web::test]
 async fn of_a_long_body_no_more_is_read_than_allowed() {
     let padding = (0..20).map(|_| Some(Ok(Bytes::from_static(&[b' '; 1_000]))));
     let parts = || padding.clone().chain([Some(Ok(BODY.into()))]).collect();
-    for (max, told) in [(20_000, 0), (20_000 + BODY.len(), 2)] {
-        let (body, found) = streamed(gate(ANY).body_bytes_max(max), chunks(parts())).await;
+    let rule = format!("{ANY}when = \"!has(body.tenant)\"\n");
+    for (max, told) in [(20_000, 2), (20_000 + BODY.len(), 0)] {
+        let (body, found) = streamed(gate(&rule).body_bytes_max(max), chunks(parts())).await;
         assert_eq!((body.unwrap().len(), found), (20_000 + BODY.len(), told), "at most {max}");
     }
 }
@@ -159,5 +184,5 @@ async fn of_a_long_body_no_more_is_read_than_allowed() {
 async fn an_error_in_a_body_is_the_handlers_to_see() {
     let parts = chunks(vec![Some(Ok("{".into())), Some(Err(PayloadError::Overflow))]);
     let (body, told) = streamed(gate(ANY), parts).await;
-    assert_eq!((body.unwrap_err(), told), (PayloadError::Overflow.to_string(), 0));
+    assert_eq!((body.unwrap_err(), told), (PayloadError::Overflow.to_string(), 2));
 }

@@ -9,6 +9,7 @@ mod handlers;
 mod hostile;
 mod nested;
 mod outages;
+mod paths;
 mod ready;
 #[path = "../common/remote.rs"]
 mod remote;

@@ -115,7 +115,11 @@ async fn an_error_in_a_body_is_the_services_to_handle() {
         sender.send(frame).await.unwrap();
     }
     let (got, response) = through(gate(BY_TENANT).0, json(body)).await;
-    assert_eq!(field(&response, "ratelimit"), None, "no body, no key, no limit");
+    assert_eq!(
+        field(&response, "ratelimit"),
+        Some("\"tenants\";r=8;t=60"),
+        "it counts as one that cannot be read"
+    );
     assert_eq!(frames(got).await, ["{\"tenant\":", "error: the line broke"]);
 }
 
@@ -127,7 +131,11 @@ async fn nobody_waits_for_a_slow_body_longer_than_allowed() {
     let gate = gate(BY_TENANT).0.body_wait(Duration::from_secs(3));
     let (got, response) = through(gate, json(body)).await;
     assert_eq!(began.elapsed().as_secs(), 3);
-    assert_eq!(field(&response, "ratelimit"), None);
+    assert_eq!(
+        field(&response, "ratelimit"),
+        Some("\"tenants\";r=8;t=60"),
+        "it counts as one that cannot be read"
+    );
     for frame in [data("\"a\"}"), trailers()] {
         sender.send(frame).await.unwrap();
     }
@@ -176,7 +184,10 @@ async fn of_a_body_without_end_no_more_is_read_than_allowed() {
 async fn a_body_that_says_it_is_too_long_is_not_even_begun() {
     let gate = gate(BY_TENANT).0.body_bytes_max(10);
     let (got, response) = through(gate, json(Body::from("{\"tenant\":\"a\"}"))).await;
-    assert_eq!((got.size_hint().exact(), field(&response, "ratelimit")), (Some(14), None));
+    assert_eq!(
+        (got.size_hint().exact(), field(&response, "ratelimit")),
+        (Some(14), Some("\"tenants\";r=8;t=60"))
+    );
     assert_eq!(frames(got).await, ["{\"tenant\":\"a\"}"]);
 }
 

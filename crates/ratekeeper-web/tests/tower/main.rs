@@ -10,6 +10,7 @@ mod hostile;
 mod http2;
 mod nested;
 mod outages;
+mod paths;
 mod ready;
 #[path = "../common/remote.rs"]
 mod remote;

@@ -140,7 +140,14 @@ async fn a_key_of_ones_own_counts_and_none_is_not_limited() {
 
 #[tokio::test]
 async fn policies_are_called_after_the_suffix_of_their_key() {
-    let cases = [("", None, "requests"), ("/elements", None, "elements"), ("/a/b", Some("bulk"), "bulk")];
+    let cases = [
+        ("", None, "requests"),
+        ("/elements", None, "elements"),
+        ("/a/b", Some("bulk"), "bulk"),
+        // As in Python.
+        ("/a/b", None, "a/b"),
+        ("//x/", None, "x/"),
+    ];
     for (suffix, name, called) in cases {
         let limit = PathLimit::new(9).expiry(MINUTE).key_suffix(suffix);
         let limit = match name {
@@ -158,6 +165,9 @@ fn limits_that_make_no_sense_are_refused_when_they_are_made() {
     assert!(PathLimit::new(u64::MAX).gate(store().0).is_err());
     assert!(PathLimit::new(1).expiry(Duration::ZERO).gate(store().0).is_err());
     assert!(PathLimit::new(1).policy_name("no\nname").gate(store().0).is_err());
+    for suffix in ["/élan".to_owned(), format!("/{}", "x".repeat(200))] {
+        assert!(PathLimit::new(1).key_suffix(&suffix).gate(store().0).is_err(), "{suffix}");
+    }
 }
 
 /// Ten a second and five an hour, by one key: neither is the other's.
