@@ -1,5 +1,7 @@
 //! The command line, as it is typed.
 
+pub(crate) mod operate;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -8,6 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::operate::{EmergencyCommand, ModeCommand, OverridesCommand};
 use crate::commands::serve::ServeOptions;
 
 /// Exact, explained, all-or-nothing rate limits.
@@ -63,6 +66,15 @@ pub(crate) enum Command {
     /// Works with policies: limits in files
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Gives customers other limits: overrides of projects and organisations
+    #[command(subcommand)]
+    Overrides(OverridesCommand),
+    /// Switches rules on, off or to monitoring
+    #[command(subcommand)]
+    Mode(ModeCommand),
+    /// Lifts or blocks limits in an emergency, for a while
+    #[command(subcommand)]
+    Emergency(EmergencyCommand),
     /// Serves decisions over HTTP, until it is told to stop
     Serve(Box<ServeOptions>),
     /// Prints a script that completes what is typed
@@ -171,6 +183,10 @@ pub(crate) struct StoreOptions {
     #[arg(long, value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
     pub(crate) store_ca: Option<PathBuf>,
 
+    /// The password of the store is in this file, which is read again for every new connection
+    #[arg(long, value_name = "FILE", env = "RATEKEEPER_STORE_PASSWORD_FILE")]
+    pub(crate) store_password_file: Option<PathBuf>,
+
     /// Milliseconds to wait for the store
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) timeout: u64,
@@ -184,6 +200,11 @@ pub(crate) struct DoctorOptions {
 
     #[command(flatten)]
     pub(crate) store: StoreOptions,
+
+    /// Milliseconds that services let the store be silent: answers are held against it
+    #[arg(long, value_name = "MS", env = "RATEKEEPER_STORE_DEADLINE", default_value_t = 25)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60_000), help_heading = "Store")]
+    pub(crate) store_deadline: u64,
 
     /// How to print what was found
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]

@@ -47,26 +47,29 @@ pub(crate) fn without_secrets(text: &str) -> String {
             after.find(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`')).unwrap_or(after.len());
         let (url, behind) = after.split_at(end);
         shown.push_str(before);
+        let url = without_pass(url);
         // The last one: a password that should have been escaped is a password, too.
-        let url = match url.rsplit_once('@') {
-            Some((user, host)) if user != EXAMPLE => format!("***@{host}"),
-            _ => url.to_owned(),
-        };
-        shown.push_str(&without_pass(&url));
+        match url.rsplit_once('@') {
+            Some((user, host)) if user != EXAMPLE => {
+                shown.push_str("***@");
+                shown.push_str(host);
+            }
+            _ => shown.push_str(&url),
+        }
         rest = behind;
     }
     shown + rest
 }
 
-/// A URL of a socket has its password in the query.
+/// URLs of sockets and sentinels have passwords in the query.
 fn without_pass(url: &str) -> String {
-    match url.split_once("pass=") {
+    ["pass=", "password="].iter().fold(url.to_owned(), |url, name| match url.split_once(name) {
         Some((before, after)) => {
             let behind = after.find('&').map_or("", |end| &after[end..]);
-            format!("{before}pass=***{behind}")
+            format!("{before}{name}***{behind}")
         }
-        None => url.to_owned(),
-    }
+        None => url,
+    })
 }
 
 #[cfg(test)]
@@ -81,6 +84,10 @@ mod tests {
             ("got 'redis://ann:s3cret@host' and more", "got 'redis://***@host' and more"),
             ("redis://:s3/cr@et@host x://a:b@c", "redis://***@host x://***@c"),
             ("redis+unix:///run/s?user=u&pass=s3cret&db=1", "redis+unix:///run/s?user=u&pass=***&db=1"),
+            (
+                "redis+sentinel://a:b@h/s?sentinel_password=s3@cret",
+                "redis+sentinel://***@h/s?sentinel_password=***",
+            ),
             ("such as redis://user:password@host", "such as redis://user:password@host"),
             ("://", "://"),
         ];

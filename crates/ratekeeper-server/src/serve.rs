@@ -19,6 +19,7 @@ mod listener;
 mod logs;
 pub mod metrics;
 mod openapi;
+mod origin;
 mod otlp;
 mod outage;
 mod reread;
@@ -36,7 +37,7 @@ pub use http::{
     Http, IDLE_DEFAULT, TOLD_BYTES_MAX,
 };
 pub use listener::{
-    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Stop, Stream, serve_all,
+    CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Spare, Stop, Stream, serve_all,
 };
 pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
 pub use reread::REREAD_EVERY;

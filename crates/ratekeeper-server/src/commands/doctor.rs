@@ -9,10 +9,12 @@ mod finding;
 mod info;
 mod policies;
 mod rehearsal;
+mod sentinels;
 mod server;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -45,7 +47,9 @@ fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     if address.url.is_memory() {
         findings.insert(0, in_memory());
     } else {
-        let seen = runtime().map_err(Failure::new)?.block_on(store(&address))?;
+        let seen = runtime()
+            .map_err(Failure::new)?
+            .block_on(store(&address, Duration::from_millis(options.store_deadline)))?;
         findings.splice(0..0, seen);
     }
     Ok(findings)
@@ -58,11 +62,13 @@ fn in_memory() -> Finding {
 }
 
 /// Everything about a server, from whether it is there to what a decision on it takes.
-async fn store(address: &Address) -> Result<Vec<Finding>, Failure> {
+async fn store(address: &Address, deadline: Duration) -> Result<Vec<Finding>, Failure> {
     // First, so that what is wrong with the URL is told as such.
     let store = address.open()?;
-    let mut findings = connection::transport(address)?;
-    let mut connection = match connection::connect(address).await {
+    let (mut findings, server) = sentinels::look(address, &store).await;
+    let Some(server) = server else { return Ok(findings) };
+    findings.extend(connection::transport(address, &server));
+    let mut connection = match connection::connect(address, &server).await {
         Ok((connection, finding)) => {
             findings.push(finding);
             connection
@@ -73,12 +79,12 @@ async fn store(address: &Address) -> Result<Vec<Finding>, Failure> {
         }
     };
     findings.extend(server::look(&mut connection).await);
-    let access = access::look(&mut connection, address).await;
+    let access = access::look(&mut connection, &server).await;
     let is_let_do = access.iter().all(|finding| finding.severity != Severity::Error);
     findings.extend(access);
     if is_let_do {
         // Without its permissions, a decision may end in the middle of its writes.
-        findings.extend(rehearsal::look(&store).await);
+        findings.extend(rehearsal::look(&store, deadline).await);
     }
     Ok(findings)
 }

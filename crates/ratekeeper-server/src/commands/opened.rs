@@ -1,5 +1,6 @@
 //! A store for one command: opened, asked, and gone.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ratekeeper::store::open;
@@ -15,7 +16,10 @@ use crate::failure::Failure;
 pub(super) struct Address {
     pub(super) url: StoreUrl,
     pub(super) ca: Option<Vec<u8>>,
+    pub(super) password_file: Option<PathBuf>,
     pub(super) timeout: Duration,
+    /// Before the names of keys.
+    pub(super) prefix: String,
 }
 
 impl Address {
@@ -31,14 +35,20 @@ impl Address {
                     .hint("it is a file with certificates in PEM form")
             })
         });
-        Ok(Self { url, ca: ca.transpose()?, timeout: Duration::from_millis(options.timeout) })
+        let (password_file, timeout) =
+            (options.store_password_file.clone(), Duration::from_millis(options.timeout));
+        Ok(Self { url, ca: ca.transpose()?, password_file, timeout, prefix: String::new() })
     }
 
     /// The store, which is not asked yet.
     pub(super) fn open(&self) -> Result<OpenedStore, Failure> {
         let options = OpenOptions::new().redis(|redis| {
             // A service has a connection already; a command makes one first.
-            let redis = redis.deadline(self.timeout);
+            let redis = redis.deadline(self.timeout).prefix(&self.prefix);
+            let redis = match &self.password_file {
+                Some(file) => redis.password_file(file),
+                None => redis,
+            };
             match &self.ca {
                 Some(ca) => redis.certificate_authority(ca.clone()),
                 None => redis,
@@ -75,7 +85,7 @@ pub(super) fn advice(kind: StoreErrorKind) -> Option<&'static str> {
         }
         StoreErrorKind::Timeout => "--timeout waits longer; look at the server's SLOWLOG and at the network",
         StoreErrorKind::Permission => {
-            "correct user and password of the URL; `ratekeeper doctor` names what the user may not do"
+            "correct user and password, of the URL or in --store-password-file; `ratekeeper doctor` names what the user may not do"
         }
         StoreErrorKind::ReadOnly => "connect to the primary; if it is one, look at its disk and its replicas",
         StoreErrorKind::Capacity => "give the server more memory",

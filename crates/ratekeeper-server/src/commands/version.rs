@@ -7,6 +7,10 @@ use serde::Serialize;
 
 use crate::cli::{Format, VersionOptions};
 
+/// What policies can be written in, or kept in.
+const POLICIES: &[&str] = &["toml", "yaml", "json", "mongodb"];
+const POLICIES_WITHOUT_MONGODB: &[&str] = &["toml", "yaml", "json"];
+
 #[derive(Serialize)]
 struct Version {
     version: &'static str,
@@ -29,7 +33,7 @@ pub(crate) fn run(options: &VersionOptions) -> anyhow::Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         stores: &["memory", "redis"],
-        policies: &["toml", "yaml", "json", "mongodb"],
+        policies: if cfg!(feature = "mongodb") { POLICIES } else { POLICIES_WITHOUT_MONGODB },
         script: Script { sha1: digest(), format: format_written() },
     };
     let mut out = std::io::stdout().lock();

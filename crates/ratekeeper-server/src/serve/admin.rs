@@ -1,17 +1,16 @@
 //! Who may do what operators do: forget counters, see keys and policies.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context as _, bail};
-use http::Version;
-use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use subtle::ConstantTimeEq as _;
 
 use super::api::Problem;
+use super::origin::is_local;
 use super::reread::Reread;
 use crate::files;
 
@@ -133,43 +132,6 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// What proxies add to what they pass on.
-const PASSED_ON: [&str; 8] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-port",
-    "x-forwarded-server",
-    "x-real-ip",
-];
-
-/// Whether a request names this machine, and neither a page has sent it nor a proxy passed
-/// it on.
-///
-/// A page of anybody can make a browser on this machine send requests; it then has an
-/// origin, or says that it comes from another site, or, if its name was made to resolve to
-/// this machine, has that name. A proxy on this machine may pass on what anybody sends, and
-/// names this machine: it adds fields, or, as nginx does unless told otherwise, none and
-/// speaks HTTP/1.0.
-fn is_local(request: &Parts) -> bool {
-    let headers = &request.headers;
-    let is_of_a_page = headers.contains_key(ORIGIN)
-        || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
-    let is_passed_on =
-        request.version < Version::HTTP_11 || PASSED_ON.iter().any(|name| headers.contains_key(*name));
-    if is_of_a_page || is_passed_on {
-        return false;
-    }
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +202,8 @@ mod tests {
             ("via", "1.1 proxy"),
             ("x-real-ip", "203.0.113.9"),
             ("x-forwarded-proto", "https"),
+            ("x-forwarded-prefix", "/limits"),
+            ("x-forwarded-client-cert", "By=x"),
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-site", "same-site"),
         ];
@@ -254,7 +218,7 @@ mod tests {
         }
         let (mut old, ()) =
             http::Request::post("/v1/reset").header("host", "127.0.0.1:8080").body(()).unwrap().into_parts();
-        old.version = Version::HTTP_10;
+        old.version = http::Version::HTTP_10;
         assert_eq!(Admin::Local.admits(&old).map_err(|problem| problem.status), Err(403));
     }
 

@@ -10,6 +10,7 @@ mod limit;
 mod members;
 mod names;
 mod object;
+mod operate;
 mod policy;
 mod problem;
 mod receipt;
@@ -41,10 +42,9 @@ pub use self::problem::{PROBLEM_JSON, Problem};
 use self::receipt::Receipts;
 use self::refund::Judge;
 use self::told::{Decided, Told};
-use self::value::Text;
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
+use self::value::{Text, Whole};
 use crate::serve::calls::{Answering, later};
-use crate::serve::health::StoreWatch;
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
 use crate::serve::reread::Reread;
@@ -63,7 +63,6 @@ pub struct Api {
     options: HttpOptions,
     pub(crate) metrics: Metrics,
     pub(crate) hot: HotKeys,
-    pub(crate) store_watch: StoreWatch,
     batches: BatchRoom,
     receipts: Receipts,
 }
@@ -112,9 +111,14 @@ impl Api {
             options: HttpOptions::default(),
             metrics: Metrics::default(),
             hot: HotKeys::default(),
-            store_watch: StoreWatch::default(),
             batches: BatchRoom::default(),
         }
+    }
+
+    /// Says what clients are told by these options.
+    #[must_use]
+    pub fn with_options(self, options: HttpOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Signs receipts with keys from a file, one in a line: the first signs, and while keys change a second
@@ -221,10 +225,7 @@ impl Api {
         let refunded = async {
             let call: RefundCall<'_> = read(body)?;
             let told = required("decision", call.given_back.decision.as_ref())?;
-            let units = call.given_back.units.unwrap_or(LIMIT_MAX);
-            if units > LIMIT_MAX {
-                return Err(Problem::wrong("units", format!("a whole number from 0 to {LIMIT_MAX}")));
-            }
+            let units = call.given_back.units.map_or(Ok(LIMIT_MAX), |units| units.units("units"))?;
             let refunded = match call.target.target()? {
                 Target::Charges(raw) => self.refund_charges(raw, told, units).await?,
                 Target::Request(request) => self.refund_request(request, told, units).await?,
@@ -253,11 +254,8 @@ impl Api {
     pub async fn settle(&self, body: &[u8]) -> Answer {
         let settled = async {
             let call: SettleCall<'_> = read(body)?;
-            let actual = required("actual", call.actual)?;
-            if actual > LIMIT_MAX.into() {
-                return Err(Problem::wrong("actual", format!("a whole number from 0 to {LIMIT_MAX}")));
-            }
-            self.settled(call.id, Some(actual)).await
+            let actual = required("actual", call.actual)?.units("actual")?;
+            self.settled(call.id, Some(actual.into())).await
         };
         answered(settled.await)
     }
@@ -384,8 +382,8 @@ impl Once<'_> {
 }
 
 /// How long something is to be remembered, within what stores remember.
-fn within_retention(field: &str, seconds: Option<u64>, default: Duration) -> Result<Duration, Problem> {
-    let time = seconds.map_or(default, Duration::from_secs);
+fn within_retention(field: &str, seconds: Option<Whole>, default: Duration) -> Result<Duration, Problem> {
+    let time = seconds.map_or(default, |Whole(seconds)| Duration::from_secs(seconds));
     if time.is_zero() || time > RETENTION_MAX {
         return Err(Problem::wrong(field, format!("1 to {}", RETENTION_MAX.as_secs())));
     }

@@ -120,7 +120,7 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 17] = [
+pub static CALLS: [Call; 28] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
     Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
@@ -134,11 +134,44 @@ pub static CALLS: [Call; 17] = [
     Call::post("/v1/reset", Operator, BODY_BYTES_MAX, |asked| later(asked.api.reset(asked.body))),
     Call::get("/v1/hot-keys", Operator, |asked| Now(Answer::json(&json!({ "keys": asked.api.hot.list() })))),
     Call::get("/v1/policies", Operator, |asked| Now(Answer::json(&health::policies(asked.api)))),
+    Call::post("/v1/overrides/set", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.set_override(asked.body))
+    }),
+    Call::post("/v1/overrides/get", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.get_override(asked.body))
+    }),
+    Call::post("/v1/overrides/list", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.list_overrides(asked.body))
+    }),
+    Call::post("/v1/overrides/delete", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.delete_override(asked.body))
+    }),
+    Call::post("/v1/overrides/clear", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.clear_overrides(asked.body))
+    }),
+    Call::post("/v1/modes/set", Operator, BODY_BYTES_MAX, |asked| later(asked.api.set_mode(asked.body))),
+    Call::post("/v1/modes/clear", Operator, BODY_BYTES_MAX, |asked| later(asked.api.clear_mode(asked.body))),
+    Call::post("/v1/emergencies/set", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.set_emergency(asked.body))
+    }),
+    Call::post("/v1/emergencies/clear", Operator, BODY_BYTES_MAX, |asked| {
+        later(asked.api.clear_emergency(asked.body))
+    }),
+    Call::get("/v1/switches", Operator, |asked| later(asked.api.switches())),
     Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
     Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),
     Call::get("/healthz", Monitoring, |_| Now(Answer::of("text/plain; charset=utf-8", "ok\n"))),
     Call::get("/readyz", Monitoring, |asked| later(health::ready(asked.api, asked.is_stopping))),
+    Call::get("/readyz/store", Monitoring, |asked| later(health::store_ready(asked.api))),
 ];
+
+impl Api {
+    /// Answers the call at a path without HTTP, whoever may call it there: for the command line, which has the store itself.
+    pub async fn answer(&self, path: &str, body: &[u8]) -> Option<Answer> {
+        let call = Endpoint::at(path).call()?;
+        Some((call.handler)(Asked { api: self, body, is_stopping: false }).answer().await)
+    }
+}
 
 /// The place of a call in the table: how metrics and traces refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

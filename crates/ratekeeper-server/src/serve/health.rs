@@ -3,11 +3,10 @@
 mod slow;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ratekeeper::policy::{ServiceStatus, SourceStatus};
-use ratekeeper::{BreakerState, Charge, Check, Key, Name, Quota, StoreError};
+use ratekeeper::{BreakerState, Charge, Check, Key, Mode, Name, Quota, StoreError};
 use serde_json::{Value as Json, json};
 
 use self::slow::Slow;
@@ -15,35 +14,15 @@ use super::api::{Answer, Api};
 use super::listener::Stop;
 use super::{metrics, outage};
 
-/// Services that are named in a status; there may be thousands.
+/// Services or rules that are named in a status; there may be thousands.
 const NAMED_MAX: usize = 100;
-/// How often the store is asked when nobody else asks it, so that the log tells of it.
+/// How often the store is asked when no request asks it. The store itself logs what it then refuses.
 const WATCH_EVERY: Duration = Duration::from_secs(10);
 /// The same for the first time: by then it should be connected.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
 /// What the store is asked to charge: there is always room, so it is always written,
 /// and soon nothing is left of it.
 const PROBE_QUOTA: &str = "1000000000/s fixed_window";
-
-/// Whether the store took the last charge that was asked of it to see whether it would.
-#[derive(Debug, Default)]
-pub(crate) struct StoreWatch {
-    refuses: AtomicBool,
-}
-
-impl StoreWatch {
-    /// A line when it begins to refuse and one when that is over, not one every time.
-    fn note(&self, answer: Result<(), &StoreError>) {
-        match (self.refuses.swap(answer.is_err(), Ordering::Relaxed), answer) {
-            (false, Err(error)) => {
-                let reason = error.to_string();
-                tracing::warn!(?reason, "not ready: the store takes no charges, failure policies decide");
-            }
-            (true, Ok(())) => tracing::info!("the store takes charges again"),
-            _ => {}
-        }
-    }
-}
 
 /// Asks the store now and then, until the server finishes; it has `deadline` to answer.
 pub(super) async fn watch(api: Arc<Api>, stop: Stop, deadline: Option<Duration>) {
@@ -58,52 +37,118 @@ pub(super) async fn watch(api: Arc<Api>, stop: Stop, deadline: Option<Duration>)
     }
 }
 
+/// Whether requests should come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    /// The store takes no charges, and some rules decide without it as they want to.
+    Degraded,
+    Unready,
+}
+
+impl Readiness {
+    fn of(services: &[ServiceStatus], takes_charges: bool, is_stopping: bool) -> Self {
+        let has_policy = services.iter().any(|service| service.in_force);
+        match () {
+            () if is_stopping || !has_policy => Self::Unready,
+            () if takes_charges => Self::Ready,
+            () if denies_all(services) => Self::Unready,
+            () => Self::Degraded,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Unready => "unready",
+        }
+    }
+}
+
+/// Whether every rule in force denies without the store: then others may as well be asked.
+fn denies_all(services: &[ServiceStatus]) -> bool {
+    let in_force = services.iter().filter(|service| service.in_force).flat_map(|service| &service.rules);
+    let mut in_force = in_force.filter(|rule| rule.mode != Mode::Off).peekable();
+    in_force.peek().is_some() && in_force.all(|rule| rule.denies_in_outage)
+}
+
+/// What metrics say of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wellness {
+    /// What `/readyz` says.
+    pub(super) is_ready: bool,
+    /// What `/readyz/store` says.
+    pub(super) takes_charges: bool,
+}
+
+impl Wellness {
+    pub(super) async fn of(api: &Api, is_stopping: bool) -> Self {
+        let takes_charges = ask_the_store(api).await.is_ok();
+        let readiness = Readiness::of(&api.limiter().policies().status(), takes_charges, is_stopping);
+        Self { is_ready: readiness != Readiness::Unready, takes_charges }
+    }
+}
+
 /// The answer to `/readyz`.
 pub(super) async fn ready(api: &Api, is_stopping: bool) -> Answer {
-    let (is_ready, report) = report(api, is_stopping).await;
-    Answer { status: if is_ready { 200 } else { 503 }, ..Answer::json(&report) }
+    let (readiness, report) = report(api, is_stopping).await;
+    Answer { status: if readiness == Readiness::Unready { 503 } else { 200 }, ..Answer::json(&report) }
+}
+
+/// The answer to `/readyz/store`.
+pub(super) async fn store_ready(api: &Api) -> Answer {
+    let store = ask_the_store(api).await;
+    let report = json!({ "ready": store.is_ok(), "store": store_report(api, &store) });
+    Answer { status: if store.is_ok() { 200 } else { 503 }, ..Answer::json(&report) }
 }
 
 /// The answer to `/metrics`.
 pub(super) async fn metrics(api: &Api, is_stopping: bool) -> Answer {
-    let is_ready = is_well(api).await && !is_stopping;
-    Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(api, is_ready)))
+    let wellness = Wellness::of(api, is_stopping).await;
+    Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(api, wellness)))
 }
 
-/// What `/readyz` would say, in a word.
-pub(super) async fn is_well(api: &Api) -> bool {
-    ask_the_store(api).await.is_ok() && has_policy(&api.limiter().policies().status())
-}
-
-fn has_policy(services: &[ServiceStatus]) -> bool {
-    services.iter().any(|service| service.in_force)
-}
-
-/// Asks the store, and tells all there is to tell.
-async fn report(api: &Api, is_stopping: bool) -> (bool, Json) {
-    let limiter = api.limiter();
-    let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
-    let store = ask_the_store(api).await;
-    let is_ready = !is_stopping && store.is_ok() && has_policy(&services);
+fn store_report(api: &Api, store: &Result<(), StoreError>) -> Json {
     let failure = store.as_ref().err().map(|error| outage::reason(error.kind()));
-    let breaker = match limiter.store().health().breaker {
+    let breaker = match api.limiter().store().health().breaker {
         BreakerState::Closed => "closed",
         BreakerState::HalfOpen => "probing",
         BreakerState::Open => "open",
     };
+    json!({ "answers": store.is_ok(), "breaker": breaker, "failure": failure })
+}
+
+/// Asks the store, and tells all there is to tell.
+async fn report(api: &Api, is_stopping: bool) -> (Readiness, Json) {
+    let limiter = api.limiter();
+    let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
+    let store = ask_the_store(api).await;
+    let readiness = Readiness::of(&services, store.is_ok(), is_stopping);
+    let denying: Vec<String> = if store.is_ok() { Vec::new() } else { denying(&services).collect() };
     let refused: Vec<&str> =
         named(&services, |service| service.last_refusal.is_some()).chain(unowned(&sources)).collect();
     let report = json!({
-        "ready": is_ready,
+        "ready": readiness != Readiness::Unready,
+        "status": readiness.word(),
         "stopping": is_stopping,
-        "store": { "answers": store.is_ok(), "breaker": breaker, "failure": failure },
+        "store": store_report(api, &store),
         "policies": {
+            "denying": denying,
             "in_force": services.iter().filter(|service| service.in_force).count(),
             "refused": refused,
             "unreadable_sources": sources.iter().filter(|source| source.failure.is_some()).count(),
         },
     });
-    (is_ready, report)
+    (readiness, report)
+}
+
+/// The rules that deny without the store.
+fn denying(services: &[ServiceStatus]) -> impl Iterator<Item = String> {
+    let in_force = services.iter().filter(|service| service.in_force);
+    let rules = in_force.flat_map(|service| service.rules.iter().map(move |rule| (service, rule)));
+    let denying = rules.filter(|(_, rule)| rule.denies_in_outage);
+    denying.map(|(service, rule)| format!("{}/{}", service.service, rule.name)).take(NAMED_MAX)
 }
 
 fn named<'s>(
@@ -133,12 +178,10 @@ async fn ask_the_store(api: &Api) -> Result<(), StoreError> {
         api.limiter().store().check(&Check::one(&charge)).await
     };
     let full = || StoreError::capacity("had no room for a check or an id within the last minute");
-    let answer: Result<(), StoreError> = match answer.await {
+    match answer.await {
         Ok(_) if api.limiter().store().health().is_full => Err(full()),
         answer => answer.map(drop),
-    };
-    api.store_watch.note(answer.as_ref().copied());
-    answer
+    }
 }
 
 /// Everything about policies, for operators.
@@ -174,6 +217,7 @@ fn service(status: &ServiceStatus) -> Json {
                 "over_limit": rule.over_limit,
                 "unresolved": rule.unresolved,
                 "failed": rule.failed,
+                "beyond_budget": rule.beyond_budget,
                 "last_failure": rule.last_failure,
                 "penalties": rule.penalties,
             })

@@ -6,7 +6,9 @@
 mod answer;
 mod body;
 mod connection;
+mod framing;
 mod head;
+mod linger;
 mod response;
 mod room;
 mod watched;
@@ -14,8 +16,8 @@ mod watched;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ALLOW, HOST};
-use http::{HeaderValue, Response, Version};
+use http::header::ALLOW;
+use http::{HeaderValue, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -25,8 +27,9 @@ use self::response::{no_room, refused, response, response_in, unread};
 use self::room::{Room, Taken};
 use super::admin::Admin;
 use super::api::{Answer, Api, Problem};
-use super::calls::{Access, Asked, Body, Call, Endpoint};
+use super::calls::{Access, Asked, Body, Call, Endpoint, Method};
 use super::listener::{Finishing, Place, Protocol, Serving, Stop, Stream};
+use super::origin::is_of_a_page;
 use super::otlp::{Collector, Exporting, Tracer};
 
 /// The longest body of a call, in bytes.
@@ -103,18 +106,21 @@ impl Http {
     }
 
     /// Finds the call and answers it.
-    async fn call(&self, request: http::Request<Incoming>, place: Place) -> (Endpoint, Response<AnswerBody>) {
+    async fn call(
+        &self,
+        request: http::Request<Incoming>,
+        place: &Place,
+    ) -> (Endpoint, Response<AnswerBody>) {
         let (head, body) = request.into_parts();
         let endpoint = Endpoint::at(head.uri.path());
         let call = endpoint.call();
+        if let Err(problem) = head::sound(&head) {
+            return (endpoint, unread(problem));
+        }
         let response = match call {
-            _ if place == Place::Spare && call.is_none_or(|call| call.access != Access::Monitoring) => {
+            _ if place.is_spare() && call.is_none_or(|call| call.access != Access::Monitoring) => {
                 self.api.metrics.connection_refused();
                 unread(Problem::new(503, TOO_MANY))
-            }
-            // As RFC 9112 has it, section 3.2: who passes requests on goes by it.
-            _ if head.version == Version::HTTP_11 && head.headers.get_all(HOST).iter().count() != 1 => {
-                unread(Problem::new(400, "expected one Host field"))
             }
             None => response(Problem::new(404, "there is no such call; /openapi.json tells of all").into()),
             Some(call) if !call.method.is(&head.method) => {
@@ -131,10 +137,17 @@ impl Http {
         (endpoint, response)
     }
 
+    /// Operators' calls have a rule of their own, which a token passes. Of all others, those that change
+    /// or tell something of counters are not for pages in browsers.
     fn admitted(&self, call: &Call, head: &http::request::Parts) -> Result<(), Problem> {
-        match call.access {
-            Access::Operator => self.admin.admits(head),
-            Access::Anyone | Access::Monitoring => Ok(()),
+        match (call.access, call.method) {
+            (Access::Operator, _) => self.admin.admits(head),
+            (_, Method::Post) if is_of_a_page(&head.headers) => Err(Problem::new(
+                403,
+                "a page in a browser sent this, as Origin or Sec-Fetch-Site says; expected a call by a service, \
+                 without them",
+            )),
+            _ => Ok(()),
         }
     }
 

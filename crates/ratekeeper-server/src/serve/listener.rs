@@ -3,7 +3,8 @@
 //! A listener knows nothing of what is spoken on it. Another protocol is another
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
-mod exhaustion;
+mod episode;
+mod places;
 mod stop;
 
 use std::fmt;
@@ -13,21 +14,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use self::exhaustion::Exhaustion;
+use self::episode::{Crowd, Exhaustion};
+use self::places::Places;
+pub use self::places::{Place, Spare};
 pub use self::stop::{Finishing, Stop};
 
 /// Connections that are served at once, unless told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
-/// Places beyond the bound, for whoever asks how the server is: a server that has too much
-/// to do must not look dead, or it is killed and its connections go to the next one.
-const SPARE_PLACES: usize = 8;
-/// Connections that the system keeps waiting to be accepted.
-const BACKLOG: u32 = 1_024;
+/// Connections that the system keeps waiting to be accepted, at most.
+const BACKLOG_MAX: u32 = 1_024;
 /// How long a client has for its part of a TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long a connection in a spare place has for each thing that it has to do.
@@ -55,31 +56,6 @@ pub trait Protocol: Send + Sync + 'static {
     /// Serves a connection until it is over; when it is time to finish, no later than
     /// after what is under way.
     fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing, place: Place) -> Serving;
-}
-
-/// What a connection is served for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Everything.
-    Ordinary,
-    /// There are too many: only how the server is, once and soon. Others are told that
-    /// there are too many.
-    Spare,
-}
-
-/// How many connections there can be.
-#[derive(Debug)]
-struct Places {
-    ordinary: Arc<Semaphore>,
-    spare: Arc<Semaphore>,
-}
-
-impl Places {
-    fn take(&self) -> Option<(Place, OwnedSemaphorePermit)> {
-        let take = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
-        let ordinary = take(&self.ordinary).map(|permit| (Place::Ordinary, permit));
-        ordinary.or_else(|| take(&self.spare).map(|permit| (Place::Spare, permit)))
-    }
 }
 
 /// A connection.
@@ -113,7 +89,7 @@ impl Listener {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
-            socket.listen(BACKLOG)
+            socket.listen(BACKLOG_MAX)
         };
         let socket = bound().map_err(|error| {
             let hint = match error.kind() {
@@ -146,19 +122,60 @@ impl Listener {
         self.tls.is_some()
     }
 
-    async fn accept(&self, places: &Places, stop: &Stop, exhaustion: &mut Exhaustion) {
-        let (stream, _) = match self.socket.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Mostly: no file descriptor is left. Some will be when connections end.
-                exhaustion.goes_on(&error);
-                return tokio::time::sleep(EXHAUSTED_WAIT).await;
-            }
+    /// Accepts until the server finishes, and then what the system has accepted by itself: it would be reset.
+    async fn accept_all(self, places: Arc<Places>, stop: Stop) {
+        let mut finishing = std::pin::pin!(stop.finishing().wait());
+        let mut accepting = Accepting {
+            places,
+            stop: stop.clone(),
+            exhaustion: Exhaustion::default(),
+            crowd: Crowd::default(),
         };
-        exhaustion.may_be_over();
-        let Some(place) = places.take() else {
-            let words = self.protocol.refused();
-            if self.tls.is_none() {
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = &mut finishing => break,
+                accepted = self.socket.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => accepting.begin(&self, stream).await,
+                Err(error) => {
+                    // Mostly: no file descriptor is left. Some will be when connections end.
+                    accepting.exhaustion.goes_on(&error);
+                    tokio::time::sleep(EXHAUSTED_WAIT).await;
+                }
+            }
+        }
+        // So that the runtime has looked at the socket.
+        tokio::task::yield_now().await;
+        for _ in 0..BACKLOG_MAX {
+            let waiting = tokio::task::unconstrained(self.socket.accept()).now_or_never();
+            let Some(Ok((stream, _))) = waiting else { break };
+            accepting.begin(&self, stream).await;
+        }
+    }
+}
+
+/// What a listener keeps while it accepts.
+struct Accepting {
+    places: Arc<Places>,
+    stop: Stop,
+    exhaustion: Exhaustion,
+    crowd: Crowd,
+}
+
+impl Accepting {
+    /// Serves a connection in a place of its own, or turns it away.
+    async fn begin(&mut self, listener: &Listener, stream: TcpStream) {
+        self.exhaustion.may_be_over();
+        let place = self.places.take().await;
+        match &place {
+            Some((Place::Ordinary, _)) => self.crowd.may_be_over(),
+            _ => self.crowd.goes_on(self.places.ordinary_max()),
+        }
+        let Some(place) = place else {
+            let words = listener.protocol.refused();
+            if listener.tls.is_none() {
                 // What does not fit into the socket's buffer now is not waited for.
                 let _ = stream.try_write(words);
             }
@@ -166,8 +183,8 @@ impl Listener {
         };
         // Answers are small, and whoever asked waits for them.
         let _ = stream.set_nodelay(true);
-        let (protocol, tls, finishing) = (Arc::clone(&self.protocol), self.tls.clone(), stop.finishing());
-        tokio::spawn(serve(protocol, tls, stream, finishing, place));
+        let (protocol, tls) = (Arc::clone(&listener.protocol), listener.tls.clone());
+        tokio::spawn(serve(protocol, tls, stream, self.stop.finishing(), place));
     }
 }
 
@@ -181,7 +198,7 @@ async fn serve(
     protocol.opened();
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
-        Some(tls) => handshake(&tls, stream, finishing.clone(), place).await,
+        Some(tls) => handshake(&tls, stream, finishing.clone(), &place).await,
     };
     if let Some(stream) = stream {
         Arc::clone(&protocol).serve(stream, finishing, place).await;
@@ -195,9 +212,9 @@ async fn handshake(
     tls: &TlsAcceptor,
     stream: TcpStream,
     finishing: Finishing,
-    place: Place,
+    place: &Place,
 ) -> Option<Stream> {
-    let wait = if place == Place::Spare { SPARE_WAIT } else { HANDSHAKE_WAIT };
+    let wait = if place.is_spare() { SPARE_WAIT } else { HANDSHAKE_WAIT };
     tokio::select! {
         done = tls.accept(stream) => match done {
             Ok(stream) => Some(Stream::Tls(Box::new(stream))),
@@ -208,6 +225,7 @@ async fn handshake(
         },
         () = tokio::time::sleep(wait) => None,
         () = finishing.wait() => None,
+        () = place.needed() => None,
     }
 }
 
@@ -231,35 +249,13 @@ pub async fn serve_all(
     connections_max: usize,
     grace: Duration,
 ) -> bool {
-    let places = Arc::new(Places {
-        ordinary: Arc::new(Semaphore::new(connections_max)),
-        spare: Arc::new(Semaphore::new(SPARE_PLACES)),
-    });
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| {
-            let (places, stop) = (Arc::clone(&places), stop.clone());
-            tokio::spawn(async move {
-                let mut finishing = std::pin::pin!(stop.finishing().wait());
-                let mut exhaustion = Exhaustion::default();
-                loop {
-                    tokio::select! {
-                        biased;
-                        () = &mut finishing => return,
-                        () = listener.accept(&places, &stop, &mut exhaustion) => {}
-                    }
-                }
-            })
-        })
-        .collect();
+    let places = Arc::new(Places::of(connections_max));
+    let accepting =
+        listeners.into_iter().map(|listener| listener.accept_all(Arc::clone(&places), stop.clone()));
+    let accepting: Vec<_> = accepting.map(tokio::spawn).collect();
     stop.finishing().wait().await;
     for task in accepting {
         let _ = task.await;
     }
-    let all = u32::try_from(connections_max).unwrap_or(u32::MAX);
-    let all_over = async {
-        let _ = places.ordinary.acquire_many(all).await;
-        let _ = places.spare.acquire_many(SPARE_PLACES as u32).await;
-    };
-    tokio::time::timeout(grace, all_over).await.is_ok()
+    tokio::time::timeout(grace, places.all_free()).await.is_ok()
 }

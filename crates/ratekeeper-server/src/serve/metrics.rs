@@ -12,13 +12,12 @@ mod series;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use ratekeeper::metrics::{Family, Kind, SERIES_MAX, Sample, Value};
 use ratekeeper::{Decision, DemandRule, Verdict};
 
-pub(crate) use self::families::families;
-pub use self::families::{Family, Kind, Sample, Value};
+pub(in crate::serve) use self::families::families;
 use self::histogram::Histogram;
 use self::series::RuleSeries;
-pub use self::series::SERIES_MAX;
 pub(crate) use self::series::{OTHER, Outcomes};
 use super::calls::Endpoint;
 
@@ -28,7 +27,8 @@ const LATENCY_BUCKETS: [f64; 12] =
 /// The upper ends of the buckets for batches, in checks.
 const BATCH_BUCKETS: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 50.0, 200.0, 1_000.0];
 /// Statuses that are told apart; others are the last.
-const STATUSES: [u16; 16] = [200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 431, 503, 0];
+const STATUSES: [u16; 17] =
+    [200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 431, 501, 503, 0];
 
 /// Everything that is counted by the server itself; the rest is asked of the policies
 /// and the store when somebody looks.

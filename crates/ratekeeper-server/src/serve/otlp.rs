@@ -203,8 +203,8 @@ struct Exporter {
 impl Exporter {
     /// Metrics and spans, each whatever becomes of the other: many collectors take only one.
     async fn send(&mut self) {
-        let is_ready = health::is_well(&self.api).await && !self.stop.is_stopping();
-        let families = metrics::families(&self.api, is_ready);
+        let wellness = health::Wellness::of(&self.api, self.stop.is_stopping()).await;
+        let families = metrics::families(&self.api, wellness);
         let families = encode::metrics(&self.from, &families, self.started, SystemTime::now());
         let spans = send_spans(&mut self.traces, &self.from, &self.tracer);
         tokio::join!(self.metrics.send(&families), spans);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use ratekeeper_http::SPREAD_PERCENT_MAX;
 
 pub use self::list::{Secret, Settings};
 use self::operators::Said;
@@ -47,6 +48,7 @@ pub struct Config {
     pub(super) log_format: LogFormat,
     pub(super) threads: Option<usize>,
     pub(super) connections_max: usize,
+    pub(super) retry_after_spread: u8,
     pub(super) drain: Duration,
     pub(super) grace: Duration,
     pub(super) otlp: Option<Collector>,
@@ -124,6 +126,7 @@ impl Settings {
                 self.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT),
                 CONNECTIONS_MAX,
             )?,
+            retry_after_spread: percent("retry-after-spread", self.retry_after_spread.unwrap_or(0))?,
             drain: seconds("drain-seconds", self.drain_seconds)?.unwrap_or_default(),
             grace: seconds("shutdown-seconds", self.shutdown_seconds)?.unwrap_or(GRACE_DEFAULT),
             otlp: self.otlp.map(|Secret(url)| Collector::at(&url)).transpose()?,
@@ -146,6 +149,13 @@ fn bounded(setting: &str, value: usize, max: usize) -> anyhow::Result<usize> {
     Ok(value)
 }
 
+fn percent(setting: &str, value: u64) -> anyhow::Result<u8> {
+    match u8::try_from(value) {
+        Ok(percent) if percent <= SPREAD_PERCENT_MAX => Ok(percent),
+        _ => bail!("{setting}: got {value}; expected 0 to {SPREAD_PERCENT_MAX}"),
+    }
+}
+
 fn seconds(setting: &str, value: Option<u64>) -> anyhow::Result<Option<Duration>> {
     match value {
         Some(value) if value > STOP_SECONDS_MAX => {
@@ -166,7 +176,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
-        let cases: [(Settings, &str); 9] = [
+        let cases: [(Settings, &str); 10] = [
+            (
+                Settings { retry_after_spread: Some(101), ..Settings::default() },
+                "retry-after-spread: got 101; expected 0 to 100",
+            ),
             (Settings { http: some("8080"), ..Settings::default() }, "http: got `8080`; expected an address"),
             (Settings { http: some("localhost"), ..Settings::default() }, "http: got `localhost`"),
             (

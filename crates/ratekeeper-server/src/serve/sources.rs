@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
-use ratekeeper::policy::source::mongodb::{MongoSource, MongoWatch};
 use ratekeeper::policy::{Format, Policies, PolicySpec};
 
+#[cfg(feature = "mongodb")]
+use self::mongo::MongoWatch;
+#[cfg(not(feature = "mongodb"))]
+use self::without_mongo::{self as mongo, MongoWatch};
 use super::settings::{Config, Secret};
 
 /// What is in force until somebody says otherwise.
@@ -32,8 +35,7 @@ impl Sources {
             return Ok(sources);
         };
         if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
-            let source = MongoSource::builder(source).build().context("policy")?;
-            sources.mongo = Some(source.start(&sources.policies).await.context("policy")?);
+            sources.mongo = Some(mongo::start(source, &sources.policies).await.context("policy")?);
             sources.description = "from MongoDB".to_owned();
         } else {
             let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
@@ -61,5 +63,53 @@ impl Sources {
             mongo.refresh().await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(feature = "mongodb")]
+mod mongo {
+    use ratekeeper::policy::Policies;
+    use ratekeeper::policy::source::mongodb::MongoSource;
+    pub(super) use ratekeeper::policy::source::mongodb::MongoWatch;
+
+    pub(super) async fn start(url: &str, policies: &Policies) -> anyhow::Result<MongoWatch> {
+        Ok(MongoSource::builder(url).build()?.start(policies).await?)
+    }
+}
+
+/// What stands in for it in a build without the driver.
+#[cfg(any(test, not(feature = "mongodb")))]
+mod without_mongo {
+    use ratekeeper::policy::Policies;
+
+    /// There is none.
+    #[derive(Debug)]
+    pub(super) enum MongoWatch {}
+
+    impl MongoWatch {
+        #[cfg_attr(feature = "mongodb", expect(dead_code, reason = "only what it refuses is tested"))]
+        pub(super) fn refresh(&self) -> std::future::Ready<anyhow::Result<()>> {
+            match *self {}
+        }
+    }
+
+    pub(super) fn start(_url: &str, _: &Policies) -> std::future::Ready<anyhow::Result<MongoWatch>> {
+        std::future::ready(Err(anyhow::anyhow!(
+            "got the URL of a MongoDB, which this build cannot read: it was made without the feature `mongodb`, as by \
+             `make run` and `make demo`; expected a file or a folder, or another build \
+             (cargo build --release -p ratekeeper-server)"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_build_without_mongodb_says_so() {
+        let policies = Policies::builder().build().unwrap();
+        let error = without_mongo::start("mongodb://u:hunter2@h/d", &policies).await.unwrap_err().to_string();
+        assert!(error.contains("without the feature `mongodb`") && !error.contains("hunter2"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ratekeeper::policy::PolicyLimiter;
+use ratekeeper_http::HttpOptions;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api::Api;
@@ -48,7 +49,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let sources = Arc::new(Sources::open(&config).await?);
     let store = Opened::new(&config.store, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
-    let api = Api::new(limiter);
+    let options = HttpOptions::default().retry_after_spread(config.retry_after_spread);
+    let api = Api::new(limiter).with_options(options);
     let api = Arc::new(match &config.receipt_keys {
         Some(file) => api.with_receipt_keys(file)?,
         None => api,
@@ -103,7 +105,6 @@ fn introduce(listener: &Listener, policy: &str, store: &str) -> std::io::Result<
     writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
     writeln!(out, "  policy     {policy}")?;
     writeln!(out, "  store      {store}")?;
-    writeln!(out, "  dashboard  {base}/dashboard comes with a later version")?;
     writeln!(out, "try")?;
     writeln!(
         out,

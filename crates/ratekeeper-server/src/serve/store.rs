@@ -41,8 +41,13 @@ fn options(config: &StoreConfig, url: &StoreUrl) -> anyhow::Result<OpenOptions> 
     let options = OpenOptions::new()
         .memory(|memory| memory.max_keys(config.memory_keys).max_ids(config.memory_ids))
         .redis(|redis| {
-            redis.deadline(config.deadline).prefix(&config.prefix).connections(config.connections)
+            let redis = redis.deadline(config.deadline).total(config.total);
+            redis.prefix(&config.prefix).connections(config.connections)
         });
+    let options = match &config.password_file {
+        Some(file) => options.redis(|redis| redis.password_file(file)),
+        None => options,
+    };
     let Some(path) = config.ca.as_ref().filter(|_| !url.is_memory()) else { return Ok(options) };
     let pem = files::bytes(path, AUTHORITIES_BYTES_MAX).context("store-ca")?;
     Ok(options.redis(|redis| redis.certificate_authority(pem)))

@@ -191,6 +191,47 @@ fn a_policy_judges_a_request() {
     assert_eq!((status, &told["origin"]), (0, &"unlimited".into()), "no key: {told}");
 }
 
+/// What strangers send to confuse a condition, from the command line.
+#[test]
+fn what_cannot_be_told_is_judged_all_the_same() {
+    const RULES: &str = "service = 's'\n\
+        [[rules]]\nname = 'rows'\nwhen = 'body.rows > 100'\nkeys = 'all'\nquota = '9/min'\n\
+        [[rules]]\nname = 'tags'\nwhen = \"has(body.tags) && body.tags.exists(t, t == 'x')\"\nkeys = 'all'\nquota = '9/min'\n\
+        [[rules]]\nname = 'path'\nwhen = \"path == '/expensive'\"\nkeys = 'all'\nquota = '9/min'\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("policy.toml"), RULES).expect("a file");
+    let deep = format!("{}1{}", "[".repeat(128), "]".repeat(128));
+    let zeros = format!("{{\"rows\": 1, \"tags\": [{}0]}}", "0,".repeat(30_000));
+    fs::write(folder.path().join("zeros.json"), zeros).expect("a file");
+    let judged = |arguments: &[&str]| {
+        let mut command = command();
+        command.args(["check", "--policy", "policy.toml", "--format", "json", "--method", "POST"]);
+        let output = command.args(arguments).current_dir(&folder).output().expect("it runs");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let limits = told["limits"].as_array().expect("a list");
+        let names: Vec<&str> = limits.iter().filter_map(|limit| limit["name"].as_str()).collect();
+        (names.join(" "), told.clone(), output.status.code(), text(&output.stderr))
+    };
+    for (body, applied) in [
+        (r#"{"rows": "200"}"#, "rows"),
+        (r#"{"rows": 1e999}"#, "rows tags"),
+        (r#"{"rows": "\ud800"}"#, "rows tags"),
+        (deep.as_str(), "rows tags"),
+        (r#"{"rows": 1}"#, ""),
+        ("{}", ""),
+    ] {
+        let (names, _, status, note) = judged(&["--body", body]);
+        assert_eq!((names.as_str(), status), (applied, Some(0)), "{body}");
+        assert_eq!(note.contains("no JSON that can be read"), applied == "rows tags", "{note}");
+    }
+    for path in ["/expensive", "/%65xpensive", "/e%78pensive?x=1"] {
+        assert_eq!(judged(&["--path", path]).0, "path", "{path}");
+    }
+    let (_, told, status, _) = judged(&["--body", "@zeros.json"]);
+    assert_eq!((&told["reason"], &told["origin"]), (&"condition_budget".into(), &"budget".into()), "{told}");
+    assert_eq!((&told["retry_after_us"], status), (&Value::Null, Some(1)), "{told}");
+}
+
 #[test]
 fn a_body_comes_from_standard_input() {
     let folder = folder();
@@ -237,7 +278,7 @@ fn what_cannot_be_asked_is_refused_with_a_hint() {
     let folder = folder();
     let policy = folder.path().join("policy.toml").to_str().expect("a path").to_owned();
     let key = "k".repeat(2_000);
-    let cases: [(&[&str], &str, &str); 15] = [
+    let cases: [(&[&str], &str, &str); 14] = [
         (&["100/60s", "user:42"], "quota: got `user:42`", "hint: `100/60s` is a quota: the key comes first"),
         (&["user:42", "10", "s"], "quota: got `10`", "hint: blanks and braces need quotation marks"),
         (&["user:42", "1000000001/s"], "limit: got 1000000001; expected a whole number from 0", ""),
@@ -266,7 +307,6 @@ fn what_cannot_be_asked_is_refused_with_a_hint() {
             "--header: got `x-api-key`",
             "hint: such as --header",
         ),
-        (&["--policy", &policy, "--body", "{"], "--body: got no JSON", "hint: such as --body"),
         (&["--policy", &policy, "--body", "@/nowhere"], "--body @/nowhere: ", ""),
         (&["--policy", &policy, "--peer", "nowhere"], "invalid value 'nowhere' for '--peer", ""),
     ];
@@ -287,10 +327,14 @@ fn a_store_that_does_not_answer_decides_nothing() {
     let folder = folder();
     let policy = folder.path().join("policy.toml").to_str().expect("a path").to_owned();
     let mut server = Server::start_with(Flavour::Redis7, &[("requirepass", "s3cret")]);
+    let password = folder.path().join("password").to_str().expect("a path").to_owned();
+    std::fs::write(&password, "s3cret\n").expect("write");
     let (url, hole) = (server.url(), BlackHole::start());
     for what in [&["user:42", "1/s"][..], &["--policy", &policy, "--claim", "user=ann"]] {
         let ask = |arguments: &[&str]| check(&[what, arguments].concat());
         refused(&ask(&["--store", &url]), "NOAUTH", "hint: correct user and password");
+        let allowed = ask(&["--store", &url, "--store-password-file", &password]);
+        assert_eq!(allowed.status.code(), Some(0), "{allowed:?}");
         refused(&ask(&["--store", &hole.url(), "--timeout", "100"]), "the store: ", "hint: ");
         refused(
             &ask(&["--store", "nonsense"]),

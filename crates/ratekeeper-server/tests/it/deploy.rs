@@ -302,10 +302,12 @@ fn a_server_as_it_is_deployed_is_healthy_and_ready() {
             let (status, body) = served.ask("GET", &path, "");
             assert_eq!(status, 200, "{path}: {body}");
         }
-        assert_eq!(served.ask("GET", "/readyz", "").0, 200);
+        assert_eq!(served.ask("GET", "/readyz/store", "").0, 200);
         drop(store);
-        let (status, body) = served.ask("GET", "/readyz", "");
+        let (status, body) = served.ask("GET", "/readyz/store", "");
         assert_eq!(status, 503, "without its store: {body}");
+        let (status, body) = served.ask("GET", "/readyz", "");
+        assert!(status == 200 && body.contains("degraded"), "without its store: {status} {body}");
         // No reason to start it again, nor to leave callers without anybody who decides.
         assert_eq!(served.ask("GET", &probe("livenessProbe"), "").0, 200);
         assert_eq!(served.ask("GET", &probe("readinessProbe"), "").0, 200);

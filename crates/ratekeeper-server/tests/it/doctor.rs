@@ -4,7 +4,7 @@ use std::process::Output;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ratekeeper_testkit::servers::{BlackHole, Flavour, Server};
+use ratekeeper_testkit::servers::{BlackHole, Flavour, SERVICE, Server};
 use serde_json::Value;
 
 use crate::{command, ratekeeper, text};
@@ -14,7 +14,7 @@ const GOOD: [(&str, &str); 2] = [("appendonly", "yes"), ("maxmemory", "100mb")];
 /// As `docs/redis.md` has it.
 const USER: &str = "on >s3cret resetchannels ~rk:* ~ratelimit:* ~ratelimit_override:* ~ratelimit_org_override:* \
     +script|load +evalsha +eval +time +exists +get +mget +set +setrange +del +pexpire \
-    +pttl +incrby +hmget +hgetall +lrange +llen +lindex +lset +ltrim +lrem +rpush";
+    +pttl +incrby +hmget +hgetall +llen +lindex +lset +rpush";
 
 /// What was found.
 struct Report {
@@ -97,6 +97,44 @@ fn a_good_server_has_nothing_to_fix() {
         let unwell = report.amiss();
         assert!(unwell.is_empty() || unwell.starts_with("warning latency"), "{flavour}: {unwell}");
         assert_eq!(server.cli(&["DBSIZE"]), "0", "{flavour}: it leaves nothing behind");
+    }
+}
+
+#[test]
+fn sentinels_are_asked_one_by_one() {
+    for flavour in [Flavour::Redis7, Flavour::Valkey9] {
+        let (server, other) = (Server::start_with(flavour, &GOOD), Server::start_with(flavour, &GOOD));
+        let (sentinel, stranger) = (server.sentinel(1, &[]), other.sentinel(1, &[]));
+        let at = |ports: &[u16], service: &str| {
+            let places: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+            let url = format!("redis+sentinel://:s3cret@{}/{service}", places.join(","));
+            let report = Report::of(&["--timeout", "500", "--store", &url]);
+            assert!(!report.json.to_string().contains("s3cret"), "{:#}", report.json);
+            report
+        };
+        let url = format!("redis+sentinel://127.0.0.1:{},127.0.0.1:1/{SERVICE}", sentinel.port());
+        let report = Report::of(&["--store", &url]);
+        let says = format!("1 of 2 say 127.0.0.1:{}", server.port());
+        report.is("sentinels", "ok", &says, "");
+        report.is("sentinels", "warning", "127.0.0.1:1 is not there: nobody listens", "start it");
+        report.is("connection", "ok", &format!("127.0.0.1:{} lets us in", server.port()), "");
+        report.is("decision", "ok", "", "");
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+
+        let known = format!("knows no service \"other\", but \"{SERVICE}\"");
+        let report = at(&[sentinel.port()], "other");
+        report.is("sentinels", "error", &known, "correct the sentinels and the name of the service");
+        assert_eq!(report.status, Some(1));
+        at(&[server.port()], SERVICE).is("sentinels", "error", "is no sentinel but a server", "correct");
+        at(&[sentinel.port(), stranger.port()], SERVICE).is(
+            "sentinels",
+            "error",
+            "the sentinels disagree: ",
+            "correct the sentinels",
+        );
+        let report = at(&[sentinel.port()], SERVICE);
+        report.is("sentinels", "note", "the URL names one", "name all of them");
+        report.is("connection", "error", &format!("127.0.0.1:{}: ", server.port()), "");
     }
 }
 
@@ -214,6 +252,39 @@ fn a_server_that_is_down_or_silent_is_told_so() {
     let report = Report::of(&["--store", &hole.url(), "--timeout", "200"]);
     report.is("connection", "error", "did not answer within 200ms", "firewall");
     assert_eq!(report.status, Some(1));
+}
+
+#[test]
+fn the_password_may_be_in_a_file() {
+    let server = Server::start_with(Flavour::Redis7, &[("requirepass", "s3cret")]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("password");
+    let path = file.to_str().expect("a path");
+    let look = |url: &str| Report::of(&["--store", url, "--store-password-file", path]);
+    std::fs::write(&file, "s3cret\n").expect("write");
+    let report = look(&server.url());
+    assert_eq!(report.status, Some(0), "{}", report.amiss());
+    report.is("connection", "ok", "lets us in", "");
+    let mut said_by_variable = command();
+    said_by_variable.args(["doctor", "--format", "json", "--store", &server.url()]);
+    said_by_variable.env("RATEKEEPER_STORE_PASSWORD_FILE", path);
+    let report = Report::read(&said_by_variable.output().expect("it runs"));
+    assert_eq!(report.status, Some(0), "{}", report.amiss());
+
+    std::fs::write(&file, "wr0ng").expect("write");
+    let report = look(&server.url());
+    report.is("connection", "error", "does not accept user and password", "");
+    assert!(!report.json.to_string().contains("wr0ng"));
+    let report = look(&server.url().replace("://", "://:s3cret@"));
+    assert!(
+        report.json["error"].to_string().contains("a password in the URL and elsewhere"),
+        "{:#}",
+        report.json
+    );
+    std::fs::remove_file(&file).expect("remove");
+    let report = look(&server.url());
+    assert!(report.json["error"].to_string().contains("the password in "), "{:#}", report.json);
+    assert_eq!(report.status, Some(2));
 }
 
 #[test]

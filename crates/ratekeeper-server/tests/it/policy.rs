@@ -130,7 +130,7 @@ fn a_folder_is_all_of_its_policies() {
     let lines = "\
 ./bad.toml:12:7: rules[1].rps: got -5; expected a whole number from 0 to 1000000000
 ./bad.toml:13:1: rules[1].rdp: got an unknown field; expected a field of a rule; did you mean `rpd`?
-./more.toml: service: got \"search\", which has its policy in ./good.toml; expected a service without one: one file for each
+./more.toml: service: got \"search\", which has its policy in ./good.toml; expected a service without one: one file for each. Put all rules of the service into one of the two files, or remove one
 
 2 of 3 policies are wrong: 3 problems
 ";

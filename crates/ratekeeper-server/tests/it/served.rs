@@ -30,6 +30,10 @@ impl Served {
         served
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// The status of the answer, and its body.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");

@@ -31,11 +31,11 @@ const DEADLINE: Duration = Duration::from_millis(500);
 fn on(server: &Server) -> Rig {
     let store = {
         let _within = RUNTIME.enter();
-        RedisStore::builder(&server.url()).deadline(DEADLINE).queue_wait(PATIENCE).build().unwrap()
+        RedisStore::builder(&server.url()).deadline(DEADLINE).total(PATIENCE).build().unwrap()
     };
     let rig = Setup::policy(POLICY).start(Arc::new(store));
     let start = Instant::now();
-    while rig.client().get("/readyz").status != 200 {
+    while rig.client().get("/readyz/store").status != 200 {
         assert!(start.elapsed() < PATIENCE, "the store does not answer");
     }
     rig
@@ -143,10 +143,12 @@ fn a_full_memory_is_told() {
     let full = decided.iter().filter(|decision| decision["origin"] == "outage").count();
     assert_eq!(full, 200 - 16);
     let told = client.get("/readyz");
+    assert_eq!((told.status, &told.json()["status"]), (200, &json!("degraded")));
+    let told = client.get("/readyz/store");
     assert_eq!((told.status, &told.json()["store"]["failure"]), (503, &json!("it has no room left")));
     let metrics = client.get("/metrics");
     for series in
-        ["ratekeeper_store_failures_total 184", "ratekeeper_store_full_total 184", "ratekeeper_ready 0"]
+        ["ratekeeper_store_failures_total 184", "ratekeeper_store_full_total 184", "ratekeeper_store_ready 0"]
     {
         assert!(metrics.text().lines().any(|line| line == series), "{series}");
     }

@@ -8,6 +8,7 @@ use ratekeeper_testkit::servers::{Flavour, Server};
 use ratekeeper_testkit::wait::until;
 use serde_json::{Value as Json, json};
 
+use crate::binary::{Running, command};
 use crate::client::{Client, PATIENCE};
 use crate::rig::{RUNTIME, Rig, Setup};
 
@@ -41,6 +42,17 @@ fn ready(client: &mut Client) -> (u16, Json) {
     (reply.status, reply.json())
 }
 
+fn takes_charges(client: &mut Client) -> bool {
+    let reply = client.get("/readyz/store");
+    let told = reply.json();
+    assert_eq!(told["ready"] == true, reply.status == 200, "{told}");
+    assert_eq!(
+        (told["store"]["answers"] == true, reply.status != 503),
+        (reply.status == 200, reply.status == 200)
+    );
+    reply.status == 200
+}
+
 /// The value of a metric, by its name and labels as they are written.
 fn metric(rig: &Rig, series: &str) -> Option<u64> {
     let reply = rig.client().get("/metrics");
@@ -62,7 +74,7 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     let mut server = Server::start(Flavour::Valkey9);
     let rig = on(&server);
     let mut client = rig.client();
-    until("the store answers", || ready(&mut client).0 == 200);
+    until("the store answers", || takes_charges(&mut client));
     assert_eq!(metric(&rig, "ratekeeper_store_breaker_state"), Some(0));
     let charged = client.call("/v1/check", &json!({ "identity": { "user": "eve" } })).json();
     server.kill();
@@ -73,8 +85,12 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
         }
     });
     let (status, told) = ready(&mut client);
-    assert_eq!((status, &told["store"]["answers"]), (503, &json!(false)), "{told}");
-    assert_eq!(metric(&rig, "ratekeeper_ready"), Some(0));
+    assert_eq!((status, &told["store"]["answers"]), (200, &json!(false)), "{told}");
+    assert_eq!((&told["ready"], &told["status"]), (&json!(true), &json!("degraded")), "{told}");
+    assert_eq!(told["policies"]["denying"], json!(["shop/guarded"]), "{told}");
+    assert!(!takes_charges(&mut client));
+    assert_eq!(metric(&rig, "ratekeeper_ready"), Some(1));
+    assert_eq!(metric(&rig, "ratekeeper_store_ready"), Some(0));
     assert_eq!(client.get("/healthz").status, 200, "the process is alive");
     // Rules decide without it, and so do charges, each as it says.
     let open = client.call("/v1/check", &json!({ "identity": { "user": "ann" } }));
@@ -115,7 +131,9 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     assert!(metric(&rig, "ratekeeper_store_failures_total").unwrap() >= 4);
     assert_eq!(client.call("/v1/settle", &json!({ "id": "i", "actual": 1 })).status, 503);
     server.restart();
-    until("the store answers again", || ready(&mut client).0 == 200);
+    until("the store answers again", || takes_charges(&mut client));
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["status"], &told["policies"]["denying"]), (200, &json!("ready"), &json!([])));
     assert_eq!(metric(&rig, "ratekeeper_store_breaker_opened_total"), Some(1));
 }
 
@@ -125,7 +143,7 @@ fn a_store_that_does_not_write_is_told_and_so_is_its_return() {
     let server = Server::start(Flavour::Redis7);
     let rig = on(&server);
     let mut client = rig.client();
-    until("the store answers", || ready(&mut client).0 == 200);
+    until("the store answers", || takes_charges(&mut client));
     let cases: [(&[&str], &[&str]); 3] = [
         (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]),
         (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
@@ -134,11 +152,50 @@ fn a_store_that_does_not_write_is_told_and_so_is_its_return() {
     for (ill, well) in cases {
         let _ = server.cli(ill);
         let (status, told) = ready(&mut client);
-        assert_eq!((status, &told["store"]["answers"]), (503, &json!(false)), "{ill:?}: {told}");
-        assert_eq!(metric(&rig, "ratekeeper_ready"), Some(0), "{ill:?}");
+        assert_eq!((status, &told["store"]["answers"]), (200, &json!(false)), "{ill:?}: {told}");
+        assert!(!takes_charges(&mut client), "{ill:?}");
+        assert_eq!(metric(&rig, "ratekeeper_store_ready"), Some(0), "{ill:?}");
         let _ = server.cli(well);
-        assert_eq!(metric(&rig, "ratekeeper_ready"), Some(1), "{well:?}");
-        assert_eq!(ready(&mut client).0, 200, "{well:?}");
+        assert_eq!(metric(&rig, "ratekeeper_store_ready"), Some(1), "{well:?}");
+        assert!(takes_charges(&mut client), "{well:?}");
+    }
+}
+
+/// Ready means useful: a server that fails open or counts by itself is, one that would deny everything is not.
+#[test]
+fn without_its_store_a_server_is_ready_unless_every_rule_denies() {
+    let rule = |name: &str, lines: &str| {
+        format!("[[rules]]\nname = \"{name}\"\nkeys = \"all\"\nquota = \"9/min\"\n{lines}\n")
+    };
+    let (open, local) = (rule("open", ""), rule("local", "on_outage = \"local\""));
+    let (shut, watching) =
+        (rule("shut", "on_outage = \"deny\""), rule("watching", "on_outage = \"deny\"\nmode = \"monitor\""));
+    let (off, own) =
+        (rule("off", "mode = \"off\""), rule("own", "on_outage = \"deny\"\nscope = \"process\""));
+    let cases = [
+        (vec![&open], 200, vec![]),
+        (vec![&local], 200, vec![]),
+        (vec![&watching], 200, vec![]),
+        (vec![&own], 200, vec![]),
+        (vec![&shut], 503, vec!["s/shut"]),
+        (vec![&shut, &off], 503, vec!["s/shut"]),
+        (vec![&shut, &open], 200, vec!["s/shut"]),
+        (vec![&shut, &watching], 200, vec!["s/shut"]),
+    ];
+    for (rules, expected, denying) in cases {
+        let policy: String = rules.into_iter().fold("service = \"s\"\n".to_owned(), |text, rule| text + rule);
+        // Nobody listens there.
+        let store = {
+            let _within = RUNTIME.enter();
+            RedisStore::builder("redis://127.0.0.1:1").build().unwrap()
+        };
+        let rig = Setup::policy(policy.clone().leak()).start(Arc::new(store));
+        let (status, told) = ready(&mut rig.client());
+        assert_eq!((status, &told["policies"]["denying"]), (expected, &json!(denying)), "{policy}");
+        let word = if status == 200 { "degraded" } else { "unready" };
+        assert_eq!((&told["status"], &told["ready"]), (&json!(word), &json!(status == 200)), "{policy}");
+        assert!(!takes_charges(&mut rig.client()));
+        assert_eq!(metric(&rig, "ratekeeper_ready"), Some((status == 200).into()), "{policy}");
     }
 }
 
@@ -148,7 +205,7 @@ fn asking_leaves_nothing_behind() {
     let server = Server::start(Flavour::Redis7);
     let rig = on(&server);
     let mut client = rig.client();
-    until("the store answers", || ready(&mut client).0 == 200);
+    until("the store answers", || takes_charges(&mut client));
     until("nothing is left", || server.cli(&["--scan"]).lines().all(|key| key.contains("control")));
 }
 
@@ -159,7 +216,7 @@ fn policies_that_are_refused_are_told() {
     let (status, told) = ready(&mut client);
     assert_eq!(
         (status, &told["policies"]),
-        (200, &json!({ "in_force": 1, "refused": [], "unreadable_sources": 0 }))
+        (200, &json!({ "denying": [], "in_force": 1, "refused": [], "unreadable_sources": 0 }))
     );
     let policies = rig.api.limiter().policies().clone();
     let wrong = PolicySpec::read("test", Format::Toml, b"service = \"shop\"\nrules = 1\n");
@@ -262,4 +319,33 @@ fn no_metric_has_anything_of_a_request_in_it() {
     );
     assert!(!metrics.text().contains(secret));
     assert!(metrics.text().ends_with("# EOF\n"));
+}
+
+/// Charges without a policy need none of one's own: there is a starter policy, and it fails open.
+#[test]
+fn a_server_for_raw_charges_alone_stays_ready_without_its_store() {
+    // Nobody listens there.
+    let arguments = ["--http", "127.0.0.1:0", "--store", "redis://127.0.0.1:1"];
+    let server = Running::start(&mut command(&arguments));
+    let mut client = server.client();
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["status"]), (200, &json!("degraded")), "{told}");
+    assert!(!takes_charges(&mut client));
+    let charged = client.post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#);
+    assert_eq!((charged.status, &charged.json()["origin"]), (200, &json!("outage")));
+}
+
+/// Policies that are configured and of which none is in force: callers would not be limited at all.
+#[test]
+fn a_folder_without_policies_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.toml");
+    std::fs::write(&policy, POLICY).unwrap();
+    let arguments = ["--http", "127.0.0.1:0", "--policy", folder.path().to_str().unwrap()];
+    let server = Running::start(&mut command(&arguments));
+    let mut client = server.client();
+    assert_eq!(ready(&mut client).0, 200);
+    std::fs::remove_file(&policy).unwrap();
+    until("the policy is gone", || ready(&mut client).0 == 503);
+    assert_eq!(ready(&mut client).1["status"], "unready");
 }

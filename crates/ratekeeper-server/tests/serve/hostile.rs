@@ -51,6 +51,10 @@ fn what_is_no_json_is_refused() {
         for path in ["/v1/limit", "/v1/check", "/v1/limit/batch", "/v1/settle"] {
             let reply = client.post(path, text);
             let shown: String = text.chars().take(60).collect();
+            if path == "/v1/check" && text.starts_with("{\"body\"") {
+                assert_eq!(reply.status, 200, "a body that cannot be read is judged: {shown}");
+                continue;
+            }
             assert!(matches!(reply.status, 400 | 422), "{path} {shown}: {}", reply.text());
             assert_eq!(reply.header("content-type"), Some("application/problem+json"));
             assert!(reply.body.len() < 1_000, "what was sent is not sent back: {}", reply.text());
@@ -108,20 +112,14 @@ fn bodies_that_are_too_long_are_refused_before_they_are_read() {
         let reply = client.reply().unwrap();
         assert_eq!((reply.status, reply.header("connection")), (413, Some("close")));
         assert!(client.is_over());
-        // In pieces, without an end: a client that goes on sending may see the reset first.
+        // In pieces, without an end.
         let mut client = rig.client();
         client.send(
             format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes(),
         );
         let chunk = [&b"10000\r\n"[..], &[b' '; 65_536], b"\r\n"].concat();
-        let sent = (0..=max / 65_536).take_while(|_| {
-            let mut stream: &TcpStream = client.stream();
-            stream.write_all(&chunk).is_ok()
-        });
-        sent.count();
-        if let Some(reply) = client.reply() {
-            assert_eq!(reply.status, 413);
-        }
+        (0..=max / 65_536).for_each(|_| client.send(&chunk));
+        assert_eq!(client.reply().expect("an answer").status, 413);
         assert!(client.is_over());
         // Exactly as long as it may be.
         let mut client = rig.client();
@@ -192,6 +190,15 @@ fn heads_are_bounded() {
         ("hello\r\n\r\n".to_owned(), vec![400]),
         ("GET / HTTP/1.1\r\nbad header\r\n\r\n".to_owned(), vec![400]),
         ("POST /v1/limit HTTP/1.1\r\ncontent-length: -1\r\n\r\n".to_owned(), vec![400]),
+        (
+            "POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 18446744073709551615\r\n\r\n".to_owned(),
+            vec![400],
+        ),
+        (
+            "POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 18446744073709551616\r\n\r\n".to_owned(),
+            vec![400],
+        ),
+        ("POST /v1/limit HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n".to_owned(), vec![400]),
         ("POST /v1/limit HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx".to_owned(), vec![400]),
         ("POST /v1/limit HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_owned(), vec![400]),
         ("\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n".to_owned(), vec![400]),
@@ -202,13 +209,140 @@ fn heads_are_bounded() {
         let shown: String = head.chars().take(60).collect();
         let reply = client.reply().unwrap_or_else(|| panic!("{shown}: no answer"));
         assert!(statuses.contains(&reply.status), "{shown}: {}", reply.status);
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{shown}");
+        assert_eq!(
+            (&reply.json()["status"], reply.header("connection")),
+            (&json!(reply.status), Some("close"))
+        );
         assert!(client.is_over(), "{shown}");
     }
     let metrics = rig.client().get("/metrics");
-    for (status, count) in [(400, 6), (431, 3)] {
+    for (status, count) in [(400, 9), (431, 3)] {
         let line = format!("ratekeeper_requests_total{{endpoint=\"unknown\",status=\"{status}\"}} {count}\n");
         assert!(metrics.text().contains(&line), "{line}{}", metrics.text());
     }
+    is_well(&rig);
+}
+
+/// Who writes all before it reads sees the answer, whyever the body was not read. The rest is read and forgotten.
+#[test]
+fn who_writes_all_of_it_first_sees_the_answer() {
+    const LONG: usize = 8 << 20;
+    let rig = rig();
+    let cases = [
+        ("POST /v1/limit HTTP/1.1\r\nhost: x\r\n", 413),
+        ("POST /v1/limit/batch HTTP/1.1\r\nhost: x\r\n", 413),
+        ("POST /v1/limit HTTP/1.1\r\n", 400),
+        ("POST /v1/limit HTTP/1.1\r\nhost: x\r\norigin: http://evil\r\n", 403),
+        ("POST /v1/reset HTTP/1.1\r\nhost: evil\r\n", 403),
+        ("POST /nowhere HTTP/1.1\r\nhost: x\r\n", 404),
+        ("PUT /v1/limit HTTP/1.1\r\nhost: x\r\n", 405),
+        ("POST /healthz HTTP/1.1\r\nhost: x\r\n", 405),
+        ("GET /healthz HTTP/1.1\r\nhost: x\r\n", 200),
+    ];
+    for (head, status) in cases {
+        let mut client = rig.client();
+        client.send(format!("{head}content-length: {LONG}\r\n\r\n").as_bytes());
+        // Far more than the buffers of both ends take.
+        client.send(&vec![b' '; LONG]);
+        assert_eq!(client.reply().unwrap_or_else(|| panic!("{head}: no answer")).status, status, "{head}");
+        assert!(client.is_over(), "{head}");
+    }
+    // The same of a head, which is no request yet.
+    let mut client = rig.client();
+    client.send(&[&b"GET / HTTP/1.1\r\nx: "[..], &vec![b'x'; LONG], b"\r\n\r\n"].concat());
+    assert_eq!(client.reply().expect("an answer").status, 431);
+    assert!(client.is_over());
+    is_well(&rig);
+}
+
+/// It is read on within bounds, of which the time is that of an idle connection here.
+#[test]
+fn who_never_ends_is_cut_off() {
+    let (rig, _) = Setup { idle: Duration::from_secs(1), ..Setup::default() }.in_memory();
+    let mut client = rig.client();
+    client.send(b"POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n");
+    assert_eq!(client.reply().expect("an answer").status, 413);
+    let start = Instant::now();
+    // A byte now and then does not help.
+    while start.elapsed() < PATIENCE {
+        let mut stream: &TcpStream = client.stream();
+        if stream.write_all(b"x").is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    // Nor does haste.
+    let mut client = rig.client();
+    client.send(b"POST /v1/limit HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n");
+    let (piece, mut stream): (_, &TcpStream) = (vec![b' '; 1 << 20], client.stream());
+    let sent = (0..1_000).take_while(|_| stream.write_all(&piece).is_ok()).count();
+    assert!(sent < 100, "{sent} MiB were read");
+    is_well(&rig);
+}
+
+/// Bodies whose length others may understand otherwise: what is a body to them would be a request to us.
+#[test]
+fn nothing_is_smuggled_behind_a_body() {
+    let rig = rig();
+    let smuggled = "GET /v1/hot-keys HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let chunked = format!("{:x}\r\n{CALL}\r\n0\r\n\r\n", CALL.len());
+    let length = CALL.len();
+    let cases = [
+        (format!("content-length: {length}\r\ntransfer-encoding: chunked\r\n\r\n{chunked}"), 400),
+        (format!("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n{chunked}"), 400),
+        (format!("content-length: {length}\r\ncontent-length: {length}\r\n\r\n{CALL}"), 400),
+        (format!("content-length: {length}\r\ncontent-length: 4\r\n\r\n{CALL}"), 400),
+        (format!("content-length: {length}, {length}\r\n\r\n{CALL}"), 400),
+        (format!("content-length : {length}\r\n\r\n{CALL}"), 400),
+        (format!("content-length: +{length}\r\n\r\n{CALL}"), 400),
+        (format!("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n{chunked}"), 400),
+        (format!("transfer-encoding: gzip, chunked\r\n\r\n{chunked}"), 501),
+        (format!("transfer-encoding: chunked, chunked\r\n\r\n{chunked}"), 501),
+        (format!("transfer-encoding: xchunked\r\n\r\n{chunked}"), 400),
+        (format!("transfer-encoding: chunked, identity\r\n\r\n{chunked}"), 400),
+    ];
+    for (lines, status) in cases {
+        let mut client = rig.client();
+        client.send(format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\n{lines}{smuggled}").as_bytes());
+        let reply = client.reply().unwrap_or_else(|| panic!("{lines}: no answer"));
+        assert_eq!((reply.status, reply.header("connection")), (status, Some("close")), "{lines}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{lines}");
+        assert!(client.is_over(), "{lines}: what came behind it was answered");
+    }
+    // One that says it once is answered, and what comes behind it.
+    for lines in [
+        format!("transfer-encoding: chunked\r\n\r\n{chunked}"),
+        format!("Transfer-Encoding: Chunked\r\n\r\n{chunked}"),
+        format!("content-length: {length}\r\n\r\n{CALL}"),
+    ] {
+        let mut client = rig.client();
+        client.send(format!("POST /v1/limit HTTP/1.1\r\nhost: x\r\n{lines}{smuggled}").as_bytes());
+        assert_eq!(client.reply().expect("an answer").status, 200, "{lines}");
+        assert_eq!(client.reply().expect("an answer").status, 200, "{lines}");
+    }
+    is_well(&rig);
+}
+
+/// A proxy sends the calls of many on one connection: a body that looks like a head is the business of its sender alone.
+#[test]
+fn a_body_that_looks_like_a_head_harms_nobody_else() {
+    let rig = rig();
+    let mut client = rig.client();
+    let body = format!("{CALL}\ncontent-length: 1\ncontent-length: 2\n");
+    let length = body.len();
+    client.send(
+        format!(
+            "POST /v1/limit HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+    assert_eq!(client.reply().unwrap().status, 100, "the call is being read");
+    client.send(body.as_bytes());
+    let reply = client.reply().expect("an answer");
+    assert_eq!((reply.status, reply.header("connection")), (400, Some("close")), "{}", reply.text());
+    assert!(client.is_over(), "so nobody else sends anything on it");
     is_well(&rig);
 }
 

@@ -40,6 +40,35 @@ fn leaves_without_a_loss(mut client: Client) -> bool {
 }
 
 #[test]
+fn who_asks_late_in_a_drain_is_answered() {
+    const DRAIN: Duration = Duration::from_secs(6);
+    let (rig, _) = Setup::default().in_memory();
+    let mut rare: Vec<Client> = (0..20).map(|_| rig.client()).collect();
+    for client in &mut rare {
+        assert_eq!(client.post("/v1/limit", CALL).status, 200);
+    }
+    rig.stop.drain(DRAIN);
+    // Two thirds of it: this is about time itself.
+    thread::sleep(DRAIN * 2 / 3);
+    for client in &mut rare {
+        let last = client.post("/v1/limit", CALL);
+        assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    }
+}
+
+#[test]
+fn who_has_just_connected_is_answered_when_the_server_finishes() {
+    // In the queue of the system as well as accepted: nobody has asked yet.
+    let (rig, _) = Setup::default().in_memory();
+    let mut clients: Vec<Client> = (0..50).map(|_| rig.client()).collect();
+    rig.stop.finish();
+    for client in &mut clients {
+        let only = client.post("/v1/limit", CALL);
+        assert_eq!((only.status, only.header("connection")), (200, Some("close")));
+    }
+}
+
+#[test]
 fn nobody_who_goes_when_told_loses_a_request() {
     let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--drain-seconds", "10"]));
     let clients: Vec<_> = (0..16)

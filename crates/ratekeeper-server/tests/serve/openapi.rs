@@ -95,6 +95,15 @@ fn fields_are_those_that_are_read() {
         ("/v1/check", "CheckCall"),
         ("/v1/reserve", "ReserveCall"),
         ("/v1/refund", "RefundCall"),
+        ("/v1/overrides/set", "SetOverrideCall"),
+        ("/v1/overrides/get", "OneOverrideCall"),
+        ("/v1/overrides/delete", "OneOverrideCall"),
+        ("/v1/overrides/list", "ListOverridesCall"),
+        ("/v1/overrides/clear", "AllOverridesCall"),
+        ("/v1/modes/set", "SetModeCall"),
+        ("/v1/modes/clear", "ClearCall"),
+        ("/v1/emergencies/set", "SetEmergencyCall"),
+        ("/v1/emergencies/clear", "ClearCall"),
     ];
     for (path, schema) in calls {
         let fields = document["components"]["schemas"][schema]["properties"].as_object().unwrap();

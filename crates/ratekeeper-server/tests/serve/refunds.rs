@@ -5,7 +5,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper::RedisStore;
+use ratekeeper::{Mode, RedisStore, Switch};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::calls::{POLICY, remaining};
@@ -227,4 +227,22 @@ fn servers_on_one_store_know_the_receipts_of_each_other() {
     assert_eq!(given[2], given[1]);
     let life: u64 = server.cli(&["pttl", "rk:secret"]).trim().parse().unwrap();
     assert!(life > 29 * 86_400_000, "{life}");
+}
+
+#[test]
+fn a_rule_that_was_switched_off_gives_back_what_it_charged() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let decision = client.call("/v1/check", &json!({ "path": "/mine", "key": "k1", "cost": 3 })).json();
+    assert_eq!(remaining(&decision), [2]);
+    let switch = |mode| {
+        let switch = Switch { mode: Some(mode), ..Switch::default() };
+        rig.store.control().set_switch("shop/mine", switch).now().unwrap().unwrap();
+    };
+    switch(Mode::Off);
+    let refund = json!({ "path": "/mine", "key": "k1", "decision": decision });
+    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": true, "units": 3 }));
+    assert_eq!(client.call("/v1/refund", &refund).json(), json!({ "refunded": false, "units": 0 }));
+    switch(Mode::On);
+    assert_eq!(remaining(&client.call("/v1/peek", &json!({ "path": "/mine", "key": "k1" })).json()), [5]);
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use ratekeeper_testkit::servers::{Flavour, Server};
+use serde_json::json;
 
 use crate::binary::{Running, command, refused};
 use crate::client::PATIENCE;
@@ -82,7 +83,9 @@ fn an_empty_variable_says_nothing() {
 fn limited(limit: &str, arguments: &[&str]) -> Command {
     let serve = command(arguments);
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
+    // What this process inherited and passes on (make's, a lock's) would count as well.
+    let inherited: String = (3..10).map(|descriptor| format!(" {descriptor}>&-")).collect();
+    shell.args(["-c", &format!("ulimit {limit} && exec{inherited} && exec \"$0\" \"$@\"")]);
     shell.arg(serve.get_program()).args(serve.get_args());
     for (name, value) in serve.get_envs() {
         match value {
@@ -108,8 +111,9 @@ fn connections_stay_within_what_the_system_gives() {
         assert!(start.elapsed() < PATIENCE, "it does not recover");
     }
     let logged = stopped(server);
-    assert_eq!(logged.matches(" WARN ").count(), 1, "{logged}");
+    assert_eq!(logged.matches(" WARN ").count(), 2, "{logged}");
     assert!(logged.contains("connections_max=20 asked_for=16384 descriptors=40"), "{logged}");
+    assert!(logged.contains("as many connections are open as there may be"), "{logged}");
 }
 
 #[test]
@@ -140,6 +144,35 @@ fn what_is_wrong_is_said_once_and_with_a_hint() {
     }
 }
 
+/// One line, which says what to do; nothing was in force for a moment, so nothing is said to be gone.
+#[test]
+fn two_files_for_one_service_are_one_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = "service = \"maps\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"7/min\"\n";
+    let (first, second) = (folder.path().join("a.toml"), folder.path().join("b.toml"));
+    std::fs::write(&first, policy).unwrap();
+    std::fs::write(&second, policy).unwrap();
+    let error = refused(&mut command(&["--http", INSIDE, "--policy", folder.path().to_str().unwrap()]));
+    let (first, second) = (first.display(), second.display());
+    let expected =
+        format!("error: policy: {second}: service: got \"maps\", which has its policy in {first}; ");
+    assert!(error.starts_with(&expected) && error.contains("or remove one"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn who_is_denied_together_does_not_come_back_together() {
+    let server = Running::start(&mut command(&["--http", INSIDE, "--retry-after-spread", "100"]));
+    let call = json!({ "charges": [{ "key": "k", "quota": "1/h fixed_window" }] });
+    let mut client = server.client();
+    assert_eq!(client.call("/v1/limit", &call).status, 200);
+    let waits: Vec<u64> = (0..30)
+        .map(|_| client.call("/v1/limit", &call).header("retry-after").unwrap().parse().unwrap())
+        .collect();
+    assert!(waits.iter().all(|wait| (3_590..=7_200).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
+}
+
 #[test]
 fn what_an_operator_does_is_on_record_without_a_key() {
     let server = Running::start(&mut command(&["--http", INSIDE]));
@@ -160,7 +193,7 @@ fn where_the_store_is_is_for_operators() {
     let server = Running::start(&mut command(&["--http", INSIDE, "--store", &store.url()]));
     store.kill();
     let mut client = server.client();
-    let ready = client.get("/readyz");
+    let ready = client.get("/readyz/store");
     let settled = client.post("/v1/settle", r#"{"id":"i","actual":1}"#);
     let address = store.url().replace("redis://", "");
     let port = address.rsplit(':').next().unwrap().trim_end_matches('/').to_owned();

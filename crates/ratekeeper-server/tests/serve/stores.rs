@@ -27,7 +27,7 @@ fn servers_with_different_prefixes_share_a_store_and_nothing_in_it() {
     let call = json!({ "charges": [{ "key": "k", "quota": "1/d" }], "on_outage": "deny" });
     for server in [&live, &other] {
         let start = Instant::now();
-        while server.client().get("/readyz").status != 200 {
+        while server.client().get("/readyz/store").status != 200 {
             assert!(start.elapsed() < PATIENCE, "the store is not there");
         }
         assert_eq!(server.client().call("/v1/limit", &call).status, 200);
@@ -50,7 +50,7 @@ fn a_store_has_as_long_as_it_is_given() {
     let call = json!({ "charges": [{ "key": "k", "quota": "1000/d" }] });
     let (patient, hasty) = (serve("20000"), serve("1"));
     let start = Instant::now();
-    while patient.client().get("/readyz").status != 200 {
+    while patient.client().get("/readyz/store").status != 200 {
         assert!(start.elapsed() < PATIENCE, "the store is not there");
     }
     // It answers nobody for half a second, and then everybody.

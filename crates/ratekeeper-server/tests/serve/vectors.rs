@@ -135,14 +135,15 @@ impl Engine for OverHttp {
         Ok(units)
     }
 
-    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<(), String> {
+    fn reset(&mut self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, String> {
         let charge = json!({
             "name": key.scope().label(),
             "key": std::str::from_utf8(key.subject()).unwrap(),
             "quota": "1/s",
             "algorithm": algorithm.as_str(),
         });
-        answer(&self.client.call("/v1/reset", &json!({ "charges": [charge] }))).map(drop)
+        let answer = answer(&self.client.call("/v1/reset", &json!({ "charges": [charge] })))?;
+        Ok(answer["forgotten"].as_u64().expect("how many counters") > 0)
     }
 
     /// Overrides are for operators, whose calls come with an issue of their own.

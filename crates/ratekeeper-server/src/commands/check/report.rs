@@ -36,6 +36,8 @@ pub(super) fn text(decision: &Decision) -> io::Result<()> {
 struct JsonDecision {
     allowed: bool,
     origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     at_us: u64,
     retry_after_us: Option<u64>,
     proceed_after_us: u64,
@@ -82,7 +84,9 @@ pub(super) fn json(decision: &Decision) -> io::Result<()> {
             Origin::Repeat => "repeat",
             Origin::Outage => "outage",
             Origin::Unlimited => "unlimited",
+            Origin::Budget => "budget",
         },
+        reason: decision.reason(),
         at_us: decision.at().as_micros(),
         retry_after_us: decision.retry_after().as_micros(),
         proceed_after_us: micros(decision.proceed_after()),

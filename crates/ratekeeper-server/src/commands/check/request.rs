@@ -110,7 +110,7 @@ fn facts(request: &RequestOptions) -> Result<RequestFacts, Failure> {
         facts = facts.claim(name.trim(), scalar(value));
     }
     match &request.body {
-        Some(body) => body_of(body).map(|json| facts.json(json)),
+        Some(body) => body_of(body).map(|bytes| facts.body(&bytes)),
         // Read, and empty: what needs a body finds none.
         None => Ok(facts.body(b"")),
     }
@@ -127,7 +127,7 @@ fn scalar(value: &str) -> Scalar<'static> {
     }
 }
 
-fn body_of(text: &str) -> Result<serde_json::Value, Failure> {
+fn body_of(text: &str) -> Result<Vec<u8>, Failure> {
     let read = match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => bounded(std::io::stdin()),
@@ -139,10 +139,13 @@ fn body_of(text: &str) -> Result<serde_json::Value, Failure> {
             "--body: got more than {BODY_BYTES_MAX} bytes; expected at most that"
         )));
     }
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(format!("--body: got no JSON: {error}"))
-            .hint("such as --body '{\"tenant_id\": 7}', or --body @FILE")
-    })
+    if !bytes.is_empty()
+        && let Err(error) = serde_json::from_slice::<serde_json::Value>(&bytes)
+    {
+        // It is judged all the same: what services are sent need not be JSON either.
+        eprintln!("note: --body: got no JSON that can be read: {error}; conditions on it fail, and so apply");
+    }
+    Ok(bytes)
 }
 
 fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {

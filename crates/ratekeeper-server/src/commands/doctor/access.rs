@@ -3,12 +3,12 @@
 //! Asking the server for the permissions of a user would itself take more of them than
 //! deciding does.
 
+use ratekeeper::store::ServerParts;
 use ratekeeper::store::redis::SCRIPT;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, IntoConnectionInfo, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::finding::{Finding, Severity};
-use crate::commands::opened::Address;
 
 /// Stands for our key.
 const KEY: &str = "KEY";
@@ -18,7 +18,7 @@ const TTL: &str = "60000";
 /// Commands that every instance needs, in a form that changes nothing but our key: a text,
 /// which commands for lists and hashes refuse to touch. A test compares them with
 /// `docs/redis.md`.
-const NEEDED: [(&str, &[&str]); 22] = [
+const NEEDED: [(&str, &[&str]); 19] = [
     ("set", &["SET", KEY, "1", "PX", TTL]),
     ("script|load", &["SCRIPT", "LOAD", SCRIPT]),
     ("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
@@ -32,12 +32,9 @@ const NEEDED: [(&str, &[&str]); 22] = [
     ("incrby", &["INCRBY", KEY, "not a number"]),
     ("hmget", &["HMGET", KEY, "field"]),
     ("hgetall", &["HGETALL", KEY]),
-    ("lrange", &["LRANGE", KEY, "0", "0"]),
     ("llen", &["LLEN", KEY]),
     ("lindex", &["LINDEX", KEY, "0"]),
     ("lset", &["LSET", KEY, "0", "1"]),
-    ("ltrim", &["LTRIM", KEY, "0", "0"]),
-    ("lrem", &["LREM", KEY, "0", "1"]),
     ("setrange", &["SETRANGE", KEY, "0", "1"]),
     ("rpush", &["RPUSH", KEY, "1"]),
     ("del", &["DEL", KEY]),
@@ -81,10 +78,10 @@ struct Lacking {
     untried: Vec<String>,
 }
 
-pub(super) async fn look(connection: &mut MultiplexedConnection, address: &Address) -> Vec<Finding> {
-    let user = user(address);
-    match try_all(connection).await {
-        Ok(lacking) => findings(&user, &lacking),
+pub(super) async fn look(connection: &mut MultiplexedConnection, server: &ServerParts) -> Vec<Finding> {
+    let user = server.user.as_deref().unwrap_or("default");
+    match try_all(connection, server.sentinels.is_some()).await {
+        Ok(lacking) => findings(user, &lacking),
         // Whoever was not answered knows nothing, least of all that all is well.
         Err(error) => vec![
             Finding::error("access", format!("the server stopped answering: {error}"))
@@ -93,7 +90,7 @@ pub(super) async fn look(connection: &mut MultiplexedConnection, address: &Addre
     }
 }
 
-async fn try_all(connection: &mut MultiplexedConnection) -> Result<Lacking, RedisError> {
+async fn try_all(connection: &mut MultiplexedConnection, has_sentinels: bool) -> Result<Lacking, RedisError> {
     let key = format!("rk:doctor:{:016x}", fastrand::u64(..));
     let (mut lacking, mut has_text) = (Lacking::default(), false);
     // Operators' after the first, because the key is deleted at the end of the others.
@@ -111,6 +108,12 @@ async fn try_all(connection: &mut MultiplexedConnection) -> Result<Lacking, Redi
         if access(answer)? == Access::NoCommand {
             let list = if is_needed { &mut lacking.commands } else { &mut lacking.operators };
             list.push(format!("+{name}"));
+        }
+    }
+    if has_sentinels {
+        let answer = redis::cmd("ROLE").query_async::<Value>(connection).await;
+        if access(answer)? == Access::NoCommand {
+            lacking.commands.push("+role".to_owned());
         }
     }
     for (pattern, key) in PATTERNS {
@@ -155,12 +158,6 @@ fn missing(user: &str, commands: &[String], patterns: &[String]) -> Option<Findi
         Finding::error("access", format!("user {user} may not do what decisions take: {}", all.join(" ")))
             .fix(fix),
     )
-}
-
-fn user(address: &Address) -> String {
-    let info = address.url.as_str().into_connection_info();
-    let user = info.ok().and_then(|info| info.redis_settings().username().map(str::to_owned));
-    user.unwrap_or_else(|| "default".to_owned())
 }
 
 fn command(words: &[&str], key: &str) -> Cmd {

@@ -1,33 +1,30 @@
 //! Whether a server is there and lets us in.
 
+use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use ratekeeper::store::ServerParts;
+use ratekeeper::store::redis::PASSWORD_BYTES_MAX;
+use ratekeeper_server::files;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, TlsCertificates,
 };
 
 use super::finding::Finding;
 use crate::commands::opened::Address;
-use crate::failure::Failure;
 
 /// What others on the way could read.
-pub(super) fn transport(address: &Address) -> Result<Vec<Finding>, Failure> {
-    let info = address
-        .url
-        .as_str()
-        .into_connection_info()
-        .map_err(|error| Failure::new(format!("--store: {error}")))?;
-    let has_password = info.redis_settings().password().is_some();
-    let ConnectionAddr::Tcp(host, _) = info.addr() else { return Ok(Vec::new()) };
-    if !has_password || is_loopback(host) {
-        return Ok(Vec::new());
+pub(super) fn transport(address: &Address, server: &ServerParts) -> Option<Finding> {
+    let is_local = server.socket.is_some() || is_loopback(&server.host);
+    let has_password = server.password.is_some() || address.password_file.is_some();
+    if server.is_tls || is_local || !has_password {
+        return None;
     }
     let found = "the password crosses the network as it is: redis:// does not encrypt";
-    Ok(vec![
-        Finding::warning("transport", found).fix("rediss://, with a server that speaks TLS (`tls-port`)"),
-    ])
+    Some(Finding::warning("transport", found).fix("rediss://, with a server that speaks TLS (`tls-port`)"))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -35,8 +32,11 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// A connection over which the server has answered; or what is in the way.
-pub(super) async fn connect(address: &Address) -> Result<(MultiplexedConnection, Finding), Finding> {
-    let client = client(address).map_err(|error| refused("the server", &error, address.timeout))?;
+pub(super) async fn connect(
+    address: &Address,
+    server: &ServerParts,
+) -> Result<(MultiplexedConnection, Finding), Finding> {
+    let client = client(address, server).map_err(|error| refused("the server", &error, address.timeout))?;
     let server = client.get_connection_info().addr().to_string();
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(address.timeout))
@@ -62,14 +62,41 @@ pub(super) async fn connect(address: &Address) -> Result<(MultiplexedConnection,
     }
 }
 
-fn client(address: &Address) -> Result<Client, RedisError> {
+fn client(address: &Address, server: &ServerParts) -> Result<Client, RedisError> {
+    let mut info = info(address, server)?;
+    if let Some(file) = &address.password_file {
+        // As the store has read it a moment ago.
+        let text = files::text(file, PASSWORD_BYTES_MAX as u64 + 2).map_err(io::Error::other)?;
+        let settings = info.redis_settings().clone().set_password(text.trim_end_matches(['\r', '\n']));
+        info = info.set_redis_settings(settings);
+    }
     match &address.ca {
-        None => Client::open(address.url.as_str()),
+        None => Client::open(info),
         Some(ca) => {
             let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
-            Client::build_with_tls(address.url.as_str(), certificates)
+            Client::build_with_tls(info, certificates)
         }
     }
+}
+
+/// As the URL says, but where sentinels say.
+fn info(address: &Address, server: &ServerParts) -> Result<ConnectionInfo, RedisError> {
+    if !address.url.has_sentinels() {
+        return address.url.as_str().into_connection_info();
+    }
+    let (host, port) = (server.host.clone(), server.port);
+    let place = match server.is_tls {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    };
+    let mut login = RedisConnectionInfo::default().set_db(server.database);
+    if let Some(user) = &server.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &server.password {
+        login = login.set_password(password);
+    }
+    Ok(place.into_connection_info()?.set_redis_settings(login))
 }
 
 fn silent(server: &str, timeout: Duration) -> Finding {
@@ -89,7 +116,7 @@ fn refused(server: &str, error: &RedisError, timeout: Duration) -> Finding {
     match (error.kind(), error.code()) {
         (_, Some("NOAUTH")) => because(
             "wants a password, and the URL has none",
-            "redis://USER:PASSWORD@HOST:PORT, best in RATEKEEPER_STORE",
+            "redis://USER:PASSWORD@HOST:PORT, best in RATEKEEPER_STORE; or --store-password-file",
         ),
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => because(
             "does not accept user and password",

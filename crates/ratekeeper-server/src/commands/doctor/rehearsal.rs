@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ratekeeper::bounds::LIMIT_MAX;
-use ratekeeper::store::redis::DEADLINE_DEFAULT;
 use ratekeeper::{Charge, Charges, InvalidInput, Key, Name, OpenedStore, Quota, Store, StoreError};
 
 use super::finding::Finding;
@@ -15,7 +14,8 @@ const ROUNDS: usize = 20;
 /// Every kind of state that the script keeps.
 const QUOTAS: [&str; 4] = ["10/s", "10/s fixed_window", "10/s sliding_log", "10/s concurrency"];
 
-pub(super) async fn look(store: &OpenedStore) -> Vec<Finding> {
+/// `deadline` is how long services let it be silent.
+pub(super) async fn look(store: &OpenedStore, deadline: Duration) -> Vec<Finding> {
     if let Err(error) = store.ping().await {
         return vec![failed("script", &error)];
     }
@@ -25,7 +25,7 @@ pub(super) async fn look(store: &OpenedStore) -> Vec<Finding> {
         Err(error) => failed("decision", &error),
     });
     findings.push(match durations(store).await {
-        Ok(durations) => latency(&durations),
+        Ok(durations) => latency(&durations, deadline),
         Err(error) => failed("latency", &error),
     });
     findings
@@ -75,7 +75,7 @@ async fn durations(store: &OpenedStore) -> Result<Vec<Duration>, StoreError> {
 }
 
 /// `durations` are sorted.
-fn latency(durations: &[Duration]) -> Finding {
+fn latency(durations: &[Duration], deadline: Duration) -> Finding {
     let (median, worst) = (durations[durations.len() / 2], durations[durations.len() - 1]);
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
     let found = format!(
@@ -84,15 +84,14 @@ fn latency(durations: &[Duration]) -> Finding {
         millis(worst),
         durations.len()
     );
-    let deadline = format!("the deadline is {} ms unless told otherwise", DEADLINE_DEFAULT.as_millis());
+    let said = format!("the deadline is {} ms", deadline.as_millis());
     let fix = "a server in the same zone, or a longer deadline (`serve --store-deadline MS`); look at its SLOWLOG, \
                at its load and at the network";
-    if median > DEADLINE_DEFAULT {
-        return Finding::error("latency", format!("{found}; {deadline}, so most checks would miss it"))
-            .fix(fix);
+    if median > deadline {
+        return Finding::error("latency", format!("{found}; {said}, so most checks would miss it")).fix(fix);
     }
-    if worst > DEADLINE_DEFAULT {
-        return Finding::warning("latency", format!("{found}; {deadline}, so some would miss it")).fix(fix);
+    if worst > deadline {
+        return Finding::warning("latency", format!("{found}; {said}, so some would miss it")).fix(fix);
     }
     Finding::ok("latency", found)
 }
@@ -104,7 +103,12 @@ mod tests {
 
     #[test]
     fn latencies_are_held_against_the_deadline() {
-        let of = |millis: [u64; 3]| latency(&millis.map(Duration::from_millis)).severity;
+        let within = |deadline, millis: [u64; 3]| {
+            latency(&millis.map(Duration::from_millis), Duration::from_millis(deadline)).severity
+        };
+        assert_eq!(within(100, [1, 26, 99]), Severity::Ok);
+        assert_eq!(within(10, [1, 2, 11]), Severity::Warning);
+        let of = |millis| within(25, millis);
         assert_eq!(of([1, 2, 25]), Severity::Ok);
         assert_eq!(of([1, 2, 26]), Severity::Warning);
         assert_eq!(of([1, 26, 26]), Severity::Error);

@@ -6,13 +6,14 @@
 use futures_util::future::join_all;
 use ratekeeper::Labels;
 use ratekeeper_http::Denial;
+use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
-use super::call::{BATCH_MAX, CheckBatchCall, CheckCall, LimitBatchCall, LimitCall};
+use super::call::{BATCH_MAX, CheckBatchCall, CheckCall, LimitBatchCall, LimitCall, UnreadBatchCall};
 use super::charges::Labelled;
-use super::members::Placed;
+use super::members::{Members, Placed};
 use super::problem::Problem;
 use super::told::{Decided, Told};
 use super::value::Few;
@@ -50,17 +51,55 @@ fn slice_of(weights: impl Iterator<Item = usize>, most: usize) -> (usize, usize)
     fits.last().map_or((0, 0), |(index, sum)| (index + 1, sum))
 }
 
-fn charges_of(check: &Placed<LimitCall<'_>>) -> usize {
-    let charges = check.call().ok().and_then(|call| call.raw.charges.as_ref());
+fn charges_of(check: &Result<LimitCall<'_>, Problem>) -> usize {
+    let charges = check.as_ref().ok().and_then(|call| call.raw.charges.as_ref());
     charges.map_or(1, |charges| charges.0.len())
+}
+
+/// The checks of a batch, of which `listed` is a list. What is wrong with a check is the problem of that check alone,
+/// whatever it is: only what is wrong with the list, or is no JSON, is a problem of the whole.
+fn checks_in<'a, B, T>(
+    body: &'a [u8],
+    listed: impl Fn(B) -> Option<Few<Placed<T>, BATCH_MAX>>,
+) -> Result<Vec<Result<T, Problem>>, Problem>
+where
+    B: Members<'a>,
+    T: Members<'a>,
+{
+    let checks: Vec<_> = match read::<B>(body) {
+        Ok(batch) => {
+            let Few(checks) = listed(batch).ok_or_else(|| Problem::missing("checks"))?;
+            checks.into_iter().map(Placed::into_call).collect()
+        }
+        Err(_) => {
+            let batch = read::<UnreadBatchCall<'a>>(body)?;
+            let Few(checks) = batch.checks.ok_or_else(|| Problem::missing("checks"))?;
+            checks.into_iter().map(check_in).collect()
+        }
+    };
+    if checks.is_empty() {
+        return Err(Problem::wrong("checks", format!("1 to {BATCH_MAX} checks")));
+    }
+    Ok(checks)
+}
+
+fn check_in<'a, T: Members<'a>>(check: &'a RawValue) -> Result<T, Problem> {
+    match serde_json::from_str::<Placed<T>>(check.get()) {
+        Ok(placed) => placed.into_call(),
+        Err(error) => Err(Problem::unread_check::<Placed<T>>(check, &error)),
+    }
 }
 
 impl Api {
     /// `POST /v1/check/batch`.
     pub async fn check_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let checks = self.checks(read::<CheckBatchCall<'_>>(body)?.checks)?;
-            let decide = async |check: &Placed<CheckCall<'_>>| self.check_call(check.call()?).await;
+            let checks = checks_in(body, |batch: CheckBatchCall<'_>| batch.checks)?;
+            self.metrics.batch(checks.len());
+            let decide = async |check: &Result<CheckCall<'_>, Problem>| match check {
+                Ok(call) => self.check_call(call).await,
+                Err(problem) => Err(problem.clone()),
+            };
             let decided = self.in_order(&checks, |_| REQUEST_CHARGES, decide).await;
             Ok(self.batch(&decided, |_| SmallVec::new()).await)
         };
@@ -70,23 +109,18 @@ impl Api {
     /// `POST /v1/limit/batch`.
     pub async fn limit_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let checks = self.checks(read::<LimitBatchCall<'_>>(body)?.checks)?;
-            let decide = async |check: &Placed<LimitCall<'_>>| self.limit_call(check.call()?).await;
+            let checks = checks_in(body, |batch: LimitBatchCall<'_>| batch.checks)?;
+            self.metrics.batch(checks.len());
+            let decide = async |check: &Result<LimitCall<'_>, Problem>| match check {
+                Ok(call) => self.limit_call(call).await,
+                Err(problem) => Err(problem.clone()),
+            };
             let decided = self.in_order(&checks, charges_of, decide).await;
-            let names = |index: usize| checks[index].call().map(|call| call.raw.labels()).unwrap_or_default();
+            let names =
+                |index: usize| checks[index].as_ref().map(|call| call.raw.labels()).unwrap_or_default();
             Ok(self.batch(&decided, names).await)
         };
         answered(decided.await)
-    }
-
-    /// The checks of a batch, counted.
-    fn checks<T>(&self, checks: Option<Few<T, BATCH_MAX>>) -> Result<Vec<T>, Problem> {
-        let Few(checks) = checks.ok_or_else(|| Problem::missing("checks"))?;
-        if checks.is_empty() {
-            return Err(Problem::wrong("checks", format!("1 to {BATCH_MAX} checks")));
-        }
-        self.metrics.batch(checks.len());
-        Ok(checks)
     }
 
     /// Decides slice by slice.

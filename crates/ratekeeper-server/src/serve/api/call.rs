@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::members::{Member, Members, Placed, members, parts};
 use super::object::only_objects;
 use super::problem::Problem;
-use super::value::{CLAIMS_MAX, Claim, Few, HEADERS_MAX, Lines, Pairs, Query, Text};
+use super::value::{CLAIMS_MAX, Claim, Few, HEADERS_MAX, Lines, Pairs, Query, Text, Whole};
 
 /// Checks that one batch may have.
 pub const BATCH_MAX: usize = 1_000;
@@ -35,36 +35,41 @@ members! {
         identity: Pairs<Claim<'a>, CLAIMS_MAX>,
         body: &'a RawValue,
         key: Text<'a>,
-        cost: u64,
+        cost: Whole,
     }
 
     /// An id under which a call is decided once.
     Once<'a> {
         id: Text<'a>,
-        keep_seconds: u64,
+        keep_seconds: Whole,
     }
 
     /// A reservation.
     Hold<'a> {
         id: Text<'a>,
-        hold_seconds: u64,
+        hold_seconds: Whole,
     }
 
     /// What is given back.
     GivenBack<'a> {
         decision: ToldDecision<'a>,
-        units: u32,
+        units: Whole,
     }
 
     /// `/v1/settle`.
     SettleCall<'a> {
         id: Text<'a>,
-        actual: u64,
+        actual: Whole,
     }
 
     /// `/v1/cancel`.
     CancelCall<'a> {
         id: Text<'a>,
+    }
+
+    /// A batch, of which each check is read for itself.
+    UnreadBatchCall<'a> {
+        checks: Few<&'a RawValue, BATCH_MAX>,
     }
 
     /// `/v1/limit/batch`.
@@ -142,7 +147,7 @@ pub(super) struct ChargeCall<'a> {
     #[serde(borrow, default)]
     pub(super) algorithm: Option<Text<'a>>,
     #[serde(default)]
-    pub(super) cost: Option<u64>,
+    pub(super) cost: Option<Whole>,
     #[serde(borrow, default)]
     pub(super) name: Option<Text<'a>>,
     #[serde(default)]
@@ -187,7 +192,7 @@ pub(super) struct ToldLimit<'a> {
     pub(super) name: Text<'a>,
     #[serde(borrow)]
     pub(super) quota: Text<'a>,
-    pub(super) cost: u32,
+    pub(super) cost: Whole,
     #[serde(borrow, default)]
     pub(super) receipt: Option<Text<'a>>,
 }

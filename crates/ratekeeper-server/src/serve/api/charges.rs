@@ -16,9 +16,9 @@ use smallvec::SmallVec;
 
 use super::Api;
 use super::call::{ChargeCall, KEY_BYTES_MAX, OverridesCall, RawCharges};
-use super::names::{LIMIT_NAME_BYTES_MAX, NAME_DEFAULT, SPACE};
+use super::names::{LIMIT_NAME_BYTES_MAX, NAME_DEFAULT, SPACE, numbered};
 use super::problem::Problem;
-use super::value::{Few, Text};
+use super::value::{Few, Text, Whole};
 
 /// What stands behind all keys: nothing that ends a number.
 const BEHIND_KEYS: char = '.';
@@ -38,8 +38,15 @@ pub(super) struct Prepared<'c> {
 pub(super) type Labelled<'c> = SmallVec<[&'c str; INLINE_NAMES]>;
 
 impl RawCharges<'_> {
+    /// What an answer calls the charges. Those without a name are told apart.
     pub(super) fn labels(&self) -> Labelled<'_> {
-        self.charges.iter().flat_map(|Few(charges)| charges).map(ChargeCall::label).collect()
+        let charges = self.charges.iter().flat_map(|Few(charges)| charges);
+        let mut is_first = true;
+        let labels = charges.enumerate().map(|(index, charge)| match &charge.name {
+            None if !std::mem::take(&mut is_first) => numbered(index),
+            _ => charge.label(),
+        });
+        labels.collect()
     }
 }
 
@@ -126,7 +133,7 @@ fn charge<'c>(call: &'c ChargeCall<'c>) -> Result<RawCharge<'c>, Problem> {
     let name = RawName::within(SPACE, call.label()).map_err(|_| wrong_name())?;
     let quota = quota(call.quota.as_str(), call.algorithm.as_ref().map(Text::as_str))?;
     let charge = RawCharge::new(name, subject, quota);
-    let charge = charge.cost(call.cost.unwrap_or(1)).map_err(|_| cost_out_of_range())?;
+    let charge = charge.cost(call.cost.map_or(1, |Whole(cost)| cost)).map_err(|_| cost_out_of_range())?;
     let charge = match call.shadow {
         Some(true) => charge.enforcement(Enforcement::Shadow),
         _ => charge,
@@ -161,7 +168,7 @@ fn overridable<'c>(charge: RawCharge<'c>, call: &'c OverridesCall<'c>) -> Result
     charge.map_err(|error| Problem::wrong_input("overrides", &error))
 }
 
-pub(super) fn cost_out_of_range() -> Problem {
+fn cost_out_of_range() -> Problem {
     Problem::wrong("cost", format!("a whole number from 0 to {LIMIT_MAX}"))
 }
 

@@ -1,31 +1,31 @@
 //! A request that a caller tells about, as policies see it.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use ratekeeper::policy::{Body, Facts, Scalar, parameter_of};
-use serde_json::Value as Json;
+use ratekeeper::policy::{Body, Facts, JsonBody, Scalar, canonical_path, parameter_of};
 
 use super::call::PolicyRequest;
 use super::problem::Problem;
-use super::value::{Query, Text};
+use super::value::{Pairs, Query, Text};
 
 /// The facts in a call. The body is parsed when it turns out that a rule looks into it.
 #[derive(Debug)]
 pub(super) struct CallFacts<'c> {
     call: &'c PolicyRequest<'c>,
-    path: Option<&'c str>,
+    path: Option<Cow<'c, str>>,
     query: Option<&'c str>,
     peer: Option<IpAddr>,
-    body: Option<Json>,
+    body: Option<JsonBody>,
 }
 
 impl<'c> CallFacts<'c> {
     pub(super) fn new(call: &'c PolicyRequest<'c>) -> Result<Self, Problem> {
         let peer = call.client.as_ref().map(|client| {
-            client.as_str().parse().map_err(|_| Problem::wrong("client", "an IPv4 or IPv6 address"))
+            let expected = "an IPv4 or IPv6 address, with a port or without";
+            address(client.as_str()).ok_or_else(|| Problem::wrong("client", expected))
         });
-        let target = call.path.as_ref().map(Text::as_str);
+        let target = call.path.as_ref().map(|path| without_origin(path.as_str()));
         let (path, mut query) = match target.and_then(|target| target.split_once('?')) {
             Some((path, query)) => (Some(path), Some(query)),
             None => (target, None),
@@ -37,17 +37,34 @@ impl<'c> CallFacts<'c> {
             Some(Query::Sent(sent)) => query = Some(sent),
             Some(Query::Decoded(_)) | None => {}
         }
+        let path = path.map(canonical_path);
         Ok(Self { call, path, query, peer: peer.transpose()?, body: None })
     }
 
     /// Parses the body, for rules that look into it.
-    pub(super) fn read_body(&mut self) -> Result<(), Problem> {
+    pub(super) fn read_body(&mut self) {
         if let Some(body) = self.call.body {
-            let body = serde_json::from_str(body.get());
-            self.body = Some(body.map_err(|_| Problem::wrong("body", "JSON that is nested less deep"))?);
+            self.body = Some(JsonBody::new(body.get().as_bytes()));
         }
-        Ok(())
     }
+}
+
+/// A target without what may stand before its path: `http://host/path` is as good a first line of a request as `/path`
+/// (RFC 9112, section 3.2.2), and servers route it by its path.
+fn without_origin(target: &str) -> &str {
+    let is_scheme = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match target.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+        _ => target,
+    }
+}
+
+/// An address, also as most programs write the other end of a connection: with its port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = || text.parse().ok();
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    bare().or_else(with_port).or_else(in_brackets)
 }
 
 impl Facts for CallFacts<'_> {
@@ -56,7 +73,7 @@ impl Facts for CallFacts<'_> {
     }
 
     fn path(&self) -> Option<&str> {
-        self.path
+        self.path.as_deref()
     }
 
     fn route(&self) -> Option<&str> {
@@ -69,14 +86,14 @@ impl Facts for CallFacts<'_> {
 
     fn header(&self, name: &str) -> Option<&[u8]> {
         let headers = self.call.headers.as_ref()?;
-        let mut of_name = headers.0.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let mut of_name = headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         of_name.find_map(|(_, lines)| lines.nth(0)).map(str::as_bytes)
     }
 
     fn header_from_end(&self, name: &str, back: usize) -> Option<&[u8]> {
         let headers = self.call.headers.as_ref()?;
         let mut back = back;
-        for (_, lines) in headers.0.iter().rev().filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        for (_, lines) in headers.iter().rev().filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
             if let Some(line) = lines.nth_from_end(back) {
                 return Some(line.as_bytes());
             }
@@ -85,8 +102,12 @@ impl Facts for CallFacts<'_> {
         None
     }
 
+    fn header_lines(&self) -> usize {
+        self.call.headers.as_ref().map_or(0, Pairs::len)
+    }
+
     fn body(&self) -> Body<'_> {
-        self.body.as_ref().map_or(Body::Absent, Body::Json)
+        self.body.as_ref().map_or(Body::Absent, JsonBody::as_body)
     }
 
     fn peer(&self) -> Option<IpAddr> {

@@ -6,6 +6,7 @@ use ratekeeper::Demand;
 
 use super::call::{LimitCall, RawCharges, ToldDecision};
 use super::charges::Prepared;
+use super::names::is_unnamed;
 use super::problem::Problem;
 use super::refund::{Refund, Refunded};
 use super::told::Decided;
@@ -77,7 +78,9 @@ impl Api {
     ) -> Result<Refunded<'c>, Problem> {
         let (prepared, names) = (Prepared::new(raw)?, raw.labels());
         let demand = prepared.whole(self);
-        let refund = Refund::read(told, self.judge(&demand).await, |name| names.contains(&name))?;
+        let refund = Refund::read(told, self.judge(&demand).await, |name| {
+            names.contains(&name) || is_unnamed(name) && names.iter().any(|own| is_unnamed(own))
+        })?;
         refund.give_back(&demand, units).await
     }
 

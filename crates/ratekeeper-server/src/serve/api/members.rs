@@ -118,18 +118,13 @@ macro_rules! parts {
 
 pub(super) use {members, parts};
 
-/// A call, unless it has a member that only other calls have. In a batch that is the problem of one
-/// check, and the others are decided.
+/// A call, unless it has a member that only other calls have.
 #[derive(Debug)]
 pub(super) struct Placed<T>(Result<T, Member>);
 
 impl<'de, T: Members<'de>> Placed<T> {
     pub(super) fn into_call(self) -> Result<T, Problem> {
         self.0.map_err(Self::misplaced)
-    }
-
-    pub(super) fn call(&self) -> Result<&T, Problem> {
-        self.0.as_ref().map_err(|member| Self::misplaced(*member))
     }
 
     #[cold]

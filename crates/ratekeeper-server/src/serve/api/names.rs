@@ -3,9 +3,9 @@
 //! A name is the caller's and is kept no longer than its call, except by metrics, which tell a bounded number apart.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use ratekeeper::bounds::NAME_BYTES_MAX;
+use ratekeeper::bounds::{CHARGES_MAX, NAME_BYTES_MAX};
 use ratekeeper::{Decision, Verdict};
 
 use crate::serve::metrics::{OTHER, Outcomes};
@@ -17,9 +17,23 @@ pub const LIMIT_SERIES_MAX: usize = 1_000;
 pub const LIMIT_NAME_BYTES_MAX: usize = 120;
 /// The name of charges that have none.
 pub(super) const NAME_DEFAULT: &str = "limit";
+/// What the second and further charges without a name are called in an answer, by their index in the call.
+static NUMBERED: LazyLock<Vec<String>> =
+    LazyLock::new(|| (1..=CHARGES_MAX).map(|number| format!("{NAME_DEFAULT}-{number}")).collect());
 /// What stands before all names: nothing that a policy could say.
 pub(super) const SPACE: &str = "/limit";
 const _: () = assert!(SPACE.len() + 1 + LIMIT_NAME_BYTES_MAX <= NAME_BYTES_MAX, "there is room for both");
+
+/// What an answer calls the charge at that index, which has no name and is not the first without one. It is counted
+/// under the name of all that have none.
+pub(super) fn numbered(index: usize) -> &'static str {
+    NUMBERED.get(index).map_or(NAME_DEFAULT, String::as_str)
+}
+
+/// Whether an answer calls charges without a name so.
+pub(super) fn is_unnamed(name: &str) -> bool {
+    name == NAME_DEFAULT || NUMBERED.iter().any(|numbered| numbered == name)
+}
 
 /// What was decided under each name.
 #[derive(Debug, Default)]

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::policy::{Ask, ServiceLimiter};
 use ratekeeper::{Decision, Demand};
 
 use super::call::{CheckCall, PolicyRequest, ToldDecision};
-use super::charges::cost_out_of_range;
 use super::facts::CallFacts;
 use super::problem::Problem;
 use super::refund::{Refund, Refunded};
 use super::told::Decided;
-use super::value::Text;
+use super::value::{Text, Whole};
 use super::{Api, input};
 
 impl Api {
@@ -73,14 +71,14 @@ impl Api {
         told: &'c ToldDecision<'_>,
         units: u32,
     ) -> Result<Refunded<'c>, Problem> {
-        let demand = self.demand(call)?;
+        let demand = self.demand_in_any_mode(call)?;
         let is_known =
             |name: &str| !demand.is_limited() || demand.quotas().any(|known| known.label() == name);
         Refund::read(told, self.judge(&demand).await, is_known)?.give_back(&demand, units).await
     }
 
     pub(super) async fn reset_request(&self, call: &PolicyRequest<'_>) -> Result<usize, Problem> {
-        self.demand(call)?.reset().await.map_err(Problem::store)
+        self.demand_in_any_mode(call)?.reset().await.map_err(Problem::store)
     }
 
     /// The rules that apply to what a call tells about. The call itself is not needed
@@ -90,13 +88,17 @@ impl Api {
         Ok(service.demand(&ask(call, &facts)))
     }
 
+    /// The same whatever the modes of rules are: one that was switched off since has charged all the same.
+    fn demand_in_any_mode(&self, call: &PolicyRequest<'_>) -> Result<Demand<'static>, Problem> {
+        let (service, facts) = self.facts(call)?;
+        Ok(service.demand(&ask(call, &facts).in_any_mode()))
+    }
+
     /// The limits that are asked, and what they are told. A service whose policy is gone is
     /// one that is not limited: whoever withdraws a policy must not stop those it was for.
     fn facts<'c>(&self, call: &'c PolicyRequest<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
         // Whether or not a rule asks for it.
-        if call.cost.is_some_and(|cost| cost > LIMIT_MAX.into()) {
-            return Err(cost_out_of_range());
-        }
+        call.cost.map_or(Ok(1), |cost| cost.units("cost"))?;
         let service = match call.service.as_ref().map(Text::as_str) {
             Some(name) => {
                 let known = self.limiter.known_service(name);
@@ -108,7 +110,7 @@ impl Api {
         };
         let mut facts = CallFacts::new(call)?;
         if service.needs_of(&facts).body {
-            facts.read_body()?;
+            facts.read_body();
         }
         Ok((service, facts))
     }
@@ -128,7 +130,7 @@ impl Api {
 }
 
 fn ask<'c>(call: &'c PolicyRequest<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
-    let ask = Ask::request(facts).cost(call.cost.unwrap_or(1));
+    let ask = Ask::request(facts).cost(call.cost.map_or(1, |Whole(cost)| cost));
     match &call.key {
         Some(key) => ask.with_key(key.as_str()),
         None => ask,

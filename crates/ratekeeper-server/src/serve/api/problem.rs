@@ -2,6 +2,7 @@
 
 use ratekeeper::{Field, InvalidInput, StoreError, StoreErrorKind};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::serve::outage;
 
@@ -39,6 +40,8 @@ impl Problem {
             410 => "Gone",
             413 => "Content Too Large",
             422 => "Unprocessable Content",
+            431 => "Request Header Fields Too Large",
+            501 => "Not Implemented",
             503 => "Service Unavailable",
             _ => "Error",
         };
@@ -91,6 +94,19 @@ impl Problem {
         Self { field: field.as_deref().map(shortened), ..Self::new(422, detail) }
     }
 
+    /// A check of a batch that is not what is expected. What comes before it in the batch is not known here, so
+    /// no line and column are said.
+    pub(super) fn unread_check<'a, T: serde::Deserialize<'a>>(
+        check: &'a RawValue,
+        error: &serde_json::Error,
+    ) -> Self {
+        let mut problem = Self::unread::<T>(check.get().as_bytes(), error);
+        if let Some((what, _)) = problem.detail.rsplit_once(" at line ") {
+            problem.detail.truncate(what.len());
+        }
+        problem
+    }
+
     /// What the library says of an input.
     pub(super) fn input(error: &InvalidInput) -> Self {
         let field = match error.field {
@@ -108,6 +124,11 @@ impl Problem {
         };
         let status = if error.field == Field::IdInUse { 409 } else { 422 };
         Self { field: Some(field.to_owned()), ..Self::new(status, error.to_string()) }
+    }
+
+    /// The same, of a field that the call has under this name.
+    pub(super) fn of_input(field: &str, error: &InvalidInput) -> Self {
+        Self { field: Some(field.to_owned()), ..Self::new(422, error.to_string()) }
     }
 
     /// A store that could not answer a call which has no failure policy.
@@ -133,11 +154,6 @@ impl Problem {
 fn in_words(text: &str) -> String {
     let Some((before, expected)) = text.rsplit_once("expected ") else { return text.to_owned() };
     let (what, place) = expected.split_once(" at line ").unwrap_or((expected, ""));
-    let what = match what {
-        "u64" => "a whole number",
-        "u32" => "a whole number of at most 4294967295",
-        what => what,
-    };
     let at = if place.is_empty() { "" } else { " at line " };
     format!("{before}expected {what}{at}{place}")
 }
@@ -168,7 +184,13 @@ mod tests {
         assert!(number.contains("expected a whole number at line 1"), "{number}");
         let charge = detail::<LimitCall<'_>>(r#"{"charges": [7]}"#);
         assert!(charge.contains("expected an object"), "{charge}");
-        assert!(detail::<RefundCall<'_>>(r#"{"units": -1}"#).contains("at most 4294967295"));
+        for number in ["-1", "5.5", "-1e0", "true"] {
+            let units = format!(r#"{{"units": {number}}}"#);
+            assert!(
+                detail::<RefundCall<'_>>(&units).contains("expected a whole number at line 1"),
+                "{number}"
+            );
+        }
         assert!(detail::<LimitCall<'_>>(r#"{"id": 7}"#).contains("expected a string"));
     }
 }

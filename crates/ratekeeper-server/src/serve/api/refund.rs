@@ -1,14 +1,13 @@
 //! A decision as it was told, read again for what it charged.
 
-use ratekeeper::bounds::{LIMIT_MAX, RECEIPT_MAX};
+use ratekeeper::bounds::RECEIPT_MAX;
 use ratekeeper::{Decision, DecisionParts, Demand, Name, Origin, Timestamp, VerdictParts};
 use serde_json::{Value, json};
 
 use super::call::{ToldDecision, ToldLimit};
-use super::charges::cost_out_of_range;
 use super::problem::Problem;
 use super::receipt::{self, About, Receipts};
-use super::value::{Few, Text};
+use super::value::{Few, Text, Whole};
 
 /// What a decision charged.
 pub(super) struct Refund<'c> {
@@ -98,10 +97,8 @@ impl Judge<'_, '_> {
         origin: Origin,
     ) -> Result<Result<(VerdictParts, Timestamp), &'static str>, Problem> {
         let quota = limit.quota.as_str().parse().map_err(|error| Problem::wrong_input("quota", &error))?;
-        if limit.cost > LIMIT_MAX {
-            return Err(cost_out_of_range());
-        }
-        let parts = VerdictParts { cost: limit.cost, ..VerdictParts::new(Name::RAW, quota) };
+        let cost = limit.cost.units("cost")?;
+        let parts = VerdictParts { cost, ..VerdictParts::new(Name::RAW, quota) };
         let Some(text) = limit.receipt.as_ref().map(Text::as_str) else {
             return Ok(Ok((parts, Timestamp::default())));
         };
@@ -111,7 +108,7 @@ impl Judge<'_, '_> {
         // One that is of another request is found by nobody, and so gives nothing back.
         let counters = self.demand.counters_of(signed.counter);
         if let Some((counter, is_own)) = counters.first() {
-            let (quota, cost) = (limit.quota.as_str().as_bytes(), limit.cost);
+            let quota = limit.quota.as_str().as_bytes();
             let about = About { origin, quota, cost, counter, is_own: *is_own };
             if counters.len() > 1 || !self.receipts.has_signed(&read, about) {
                 return Ok(Err("unsigned"));
@@ -134,7 +131,8 @@ impl ToldDecision<'_> {
             None | Some("store" | "repeat") => Ok(Origin::Store),
             Some("outage") => Ok(Origin::Outage),
             Some("unlimited") => Ok(Origin::Unlimited),
-            Some(_) => Err(Problem::wrong("decision.origin", "store, repeat, outage or unlimited")),
+            Some("budget") => Ok(Origin::Budget),
+            Some(_) => Err(Problem::wrong("decision.origin", "store, repeat, outage, unlimited or budget")),
         }
     }
 }
@@ -142,7 +140,7 @@ impl ToldDecision<'_> {
 impl ToldLimit<'_> {
     /// Only what was charged has a receipt.
     fn is_charged(&self) -> bool {
-        self.receipt.is_some() && self.cost > 0
+        self.receipt.is_some() && self.cost > Whole(0)
     }
 }
 

@@ -96,6 +96,10 @@ impl Told<'_> {
             br#""allowed":false,"origin":""#
         });
         into.extend_from_slice(origin(decision.origin()).as_bytes());
+        if let Some(reason) = decision.reason() {
+            into.extend_from_slice(br#"","reason":""#);
+            into.extend_from_slice(reason.as_bytes());
+        }
         number(into, br#"","at_us":"#, decision.at().as_micros());
         wait(into, br#","retry_after_us":"#, decision.retry_after());
         number(into, br#","proceed_after_us":"#, decision.proceed_after().as_micros() as u64);
@@ -175,5 +179,6 @@ fn origin(origin: Origin) -> &'static str {
         Origin::Repeat => "repeat",
         Origin::Outage => "outage",
         Origin::Unlimited => "unlimited",
+        Origin::Budget => "budget",
     }
 }

@@ -4,9 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use ratekeeper::policy::Scalar;
+use ratekeeper::bounds::LIMIT_MAX;
+use ratekeeper::policy::{Body, JsonBody, Scalar};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+use super::problem::Problem;
 
 /// Headers that a request may be told with.
 pub const HEADERS_MAX: usize = 128;
@@ -55,13 +60,61 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX
     }
 }
 
-/// The members of an object, at most `MAX`, in the order they came in.
+/// A whole number, also one that is written `5.0` or `5e0`, as some languages write all numbers. What is
+/// beyond is as much as there can be, which is more than any member takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Whole(pub(super) u64);
+
+impl Whole {
+    /// It, if it is no more than a quota can be.
+    pub(super) fn units(self, field: &str) -> Result<u32, Problem> {
+        let units = u32::try_from(self.0).ok().filter(|units| *units <= LIMIT_MAX);
+        units.ok_or_else(|| Problem::wrong(field, format!("a whole number from 0 to {LIMIT_MAX}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+
+            #[inline]
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(Whole(number))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+                if number >= 0.0 && number.fract() == 0.0 {
+                    return Ok(Whole(number as u64));
+                }
+                Err(E::invalid_value(serde::de::Unexpected::Float(number), &self))
+            }
+        }
+        deserializer.deserialize_u64(Number)
+    }
+}
+
+/// The members of an object, at most `MAX`, in the order they came in. One that is `null` is as good as absent.
 #[derive(Debug)]
-pub(super) struct Pairs<V, const MAX: usize>(pub(super) Vec<(Box<str>, V)>);
+pub(super) struct Pairs<V, const MAX: usize>(Vec<(Box<str>, Option<V>)>);
 
 impl<V, const MAX: usize> Pairs<V, MAX> {
     pub(super) fn get(&self, name: &str) -> Option<&V> {
-        self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| value)
+        self.0.iter().find(|(key, _)| **key == *name).and_then(|(_, value)| value.as_ref())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &V)> {
+        self.0.iter().filter_map(|(name, value)| Some((&**name, value.as_ref()?)))
     }
 }
 
@@ -76,8 +129,8 @@ impl<'de, V: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Pairs<V, M
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-                let mut pairs: Vec<(Box<str>, V)> = Vec::new();
-                while let Some((name, value)) = members.next_entry::<Box<str>, V>()? {
+                let mut pairs: Vec<(Box<str>, Option<V>)> = Vec::new();
+                while let Some((name, value)) = members.next_entry::<Box<str>, Option<V>>()? {
                     if pairs.len() == MAX {
                         return Err(A::Error::custom(format_args!("an object of more than {MAX} members")));
                     }
@@ -127,25 +180,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Query<'a> {
     }
 }
 
-/// The lines of a header: one, or a list of several.
+/// The lines of a header: one, or a list of several. Those that are `null` are none.
 #[derive(Debug)]
 pub(super) enum Lines<'a> {
     One(Cow<'a, str>),
-    Several(Few<Text<'a>, HEADERS_MAX>),
+    Several(Vec<Text<'a>>),
 }
 
 impl Lines<'_> {
     pub(super) fn nth(&self, index: usize) -> Option<&str> {
         match self {
             Lines::One(line) => (index == 0).then_some(line),
-            Lines::Several(lines) => lines.0.get(index).map(Text::as_str),
+            Lines::Several(lines) => lines.get(index).map(Text::as_str),
         }
     }
 
     pub(super) fn nth_from_end(&self, back: usize) -> Option<&str> {
         let count = match self {
             Lines::One(_) => 1,
-            Lines::Several(lines) => lines.0.len(),
+            Lines::Several(lines) => lines.len(),
         };
         self.nth(count.checked_sub(back + 1)?)
     }
@@ -171,7 +224,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Lines<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, lines: A) -> Result<Self::Value, A::Error> {
                 let lines = serde::de::value::SeqAccessDeserializer::new(lines);
-                Few::deserialize(lines).map(Lines::Several)
+                let Few(lines) = Few::<Option<Text<'_>>, HEADERS_MAX>::deserialize(lines)?;
+                Ok(Lines::Several(lines.into_iter().flatten().collect()))
             }
         }
         deserializer.deserialize_any(Either)
@@ -184,38 +238,22 @@ pub(super) struct Claim<'a>(pub(super) Scalar<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Claim<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Single;
-        impl<'de> Visitor<'de> for Single {
-            type Value = Claim<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number, true or false")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Claim(Scalar::Text(Cow::Borrowed(text))))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Claim(Scalar::Text(Cow::Owned(text.to_owned()))))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-                Ok(Claim(number.into()))
-            }
-
-            fn visit_bool<E>(self, truth: bool) -> Result<Self::Value, E> {
-                Ok(Claim(truth.into()))
-            }
+        // As it was written: a number that a float does not hold keeps its digits, as in bodies.
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        if raw.starts_with('"') {
+            let text = serde_json::from_str::<Text<'de>>(raw);
+            let text = text.map_err(|_| D::Error::custom("got half a character; expected text"))?;
+            return Ok(Claim(Scalar::Text(text.0)));
         }
-        deserializer.deserialize_any(Single)
+        match JsonBody::new(raw.as_bytes()).as_body() {
+            Body::Json(Json::Bool(truth)) => Ok(Claim((*truth).into())),
+            Body::Json(Json::String(digits)) => Ok(Claim(digits.clone().into())),
+            Body::Json(Json::Number(number)) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+                (Some(number), ..) => Ok(Claim(number.into())),
+                (None, Some(number), _) => Ok(Claim(number.into())),
+                (None, None, number) => Ok(Claim(number.unwrap_or_default().into())),
+            },
+            _ => Err(D::Error::custom("got no single value; expected a text, a number, true or false")),
+        }
     }
 }

@@ -6,17 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::CONNECTION;
-use http::{HeaderValue, Response};
-use hyper::body::Incoming;
+use http::{HeaderValue, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
 use super::answer::AnswerBody;
+use super::linger::{LINGER_MAX, linger};
+use super::response::unread;
 use super::watched::Watched;
 use super::{HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, head};
+use crate::serve::calls::{Body, Endpoint};
 use crate::serve::listener::{Finishing, Place, Protocol as _, SPARE_WAIT};
 use crate::serve::otlp::{self, Parent};
+
+/// From which part of a drain on a connection without a request is closed, in percent.
+const LEAVES_FROM: u32 = 75;
+/// When the server finishes, a connection without a request yet is given so long since it was opened: its first
+/// request is on its way.
+const FIRST_REQUEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection, and whether something goes on on it.
 #[derive(Debug)]
@@ -27,6 +36,11 @@ pub(super) struct Connection {
     done: AtomicU64,
     /// Whether some of an answer has not left yet.
     pub(super) is_writing: AtomicBool,
+    /// Whether a head said the length of its body twice.
+    pub(super) is_ambiguous: AtomicBool,
+    /// Whether the last answer was given before all of its call was read.
+    is_unread: AtomicBool,
+    opened: Instant,
 }
 
 impl Connection {
@@ -43,6 +57,9 @@ impl Connection {
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
             is_writing: AtomicBool::new(false),
+            is_ambiguous: AtomicBool::new(false),
+            is_unread: AtomicBool::new(false),
+            opened: Instant::now(),
         });
         let stream = Watched::new(stream, Arc::clone(&connection));
         let service = {
@@ -61,7 +78,8 @@ impl Connection {
             biased;
             over = &mut served => Ok(over),
             waited = connection.until_idle(finishing.clone()) => Err(waited),
-            () = finishing.wait() => {
+            () = connection.until_needed() => Err(Duration::ZERO),
+            () = connection.until_finishing(finishing.clone()) => {
                 std::pin::Pin::new(&mut served).graceful_shutdown();
                 tokio::select! {
                     biased;
@@ -75,21 +93,31 @@ impl Connection {
         // What goes wrong on a connection is its client's business: it is over either way.
         let metrics = &connection.http.api.metrics;
         match over {
-            Err(_) if place == Place::Spare => {
+            Err(_) if connection.place.is_spare() => {
                 if !connection.is_writing.load(Ordering::Relaxed) {
-                    head::tell(served.into_parts().io, connection.http.refused()).await;
+                    head::tell(&mut served.into_parts().io, connection.http.refused()).await;
                 }
             }
             Ok(over) => {
-                if let Some(status) = over.err().as_ref().and_then(head::refused_with) {
-                    metrics.head_refused(status);
+                let parts = served.into_parts();
+                let (mut stream, is_refused) = parts.io.into_stream();
+                if let Some(problem) = over.err().and_then(|error| head::problem(&error, &parts.read_buf)) {
+                    metrics.head_refused(problem.status);
+                    if is_refused {
+                        head::tell_problem(&mut stream, problem).await;
+                    }
+                }
+                if is_refused || connection.is_unread.load(Ordering::Relaxed) {
+                    let wait = connection.idle().min(LINGER_MAX);
+                    // On the heap, where it takes nothing of the many connections that end otherwise.
+                    Box::pin(linger(stream, wait, finishing)).await;
                 }
             }
             Err(waited) => {
-                let parts = served.into_parts();
+                let mut parts = served.into_parts();
                 if !parts.read_buf.is_empty() && !connection.is_writing.load(Ordering::Relaxed) {
                     metrics.head_refused(408);
-                    head::tell_late(parts.io, waited).await;
+                    head::tell_late(&mut parts.io, waited).await;
                 }
             }
         }
@@ -99,15 +127,26 @@ impl Connection {
     async fn answer(&self, request: http::Request<Incoming>) -> Response<AnswerBody> {
         let start = Instant::now();
         self.begun.fetch_add(1, Ordering::Relaxed);
+        self.place.busy();
         let tracer = self.http.tracer.as_deref();
         let traced = tracer.map(|_| (Parent::of(request.headers()), request.method().clone()));
-        let (endpoint, mut response) = self.http.call(request, self.place).await;
+        let has_body = !request.body().is_end_stream();
+        let (endpoint, mut response) = if self.is_ambiguous.load(Ordering::Relaxed) {
+            (Endpoint::UNKNOWN, unread(head::ambiguous()))
+        } else {
+            self.http.call(request, &self.place).await
+        };
+        if self.is_ambiguous.load(Ordering::Relaxed) {
+            // Perhaps it was only a body that looks like a head: then who comes next must not pay for it.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.is_unread.store(has_body && is_unread(endpoint, &response), Ordering::Relaxed);
         let (status, took) = (response.status().as_u16(), start.elapsed());
         self.http.api.metrics.answered(endpoint, status, took);
         if let (Some(tracer), Some((parent, method))) = (tracer, traced) {
             tracer.note(parent, otlp::Call::new(&method, endpoint), status, took);
         }
-        if self.http.stop.is_stopping() || self.place == Place::Spare {
+        if self.http.stop.is_stopping() || self.place.is_spare() {
             // Who keeps a connection sees no load balancer: nothing else tells it to go elsewhere.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -120,7 +159,25 @@ impl Connection {
     }
 
     fn idle(&self) -> Duration {
-        if self.place == Place::Spare { SPARE_WAIT } else { self.http.idle }
+        if self.place.is_spare() { SPARE_WAIT } else { self.http.idle }
+    }
+
+    /// Until another connection needs the place of this one, which has no request.
+    async fn until_needed(&self) {
+        self.place.needed().await;
+        if self.begun.load(Ordering::Relaxed) > 0 {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Until the server finishes and no first request is on its way. What has arrived by then is seen: others had
+    /// their turn, and the runtime has looked at the socket.
+    async fn until_finishing(&self, finishing: Finishing) {
+        finishing.wait().await;
+        if self.begun.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(FIRST_REQUEST_WAIT.saturating_sub(self.opened.elapsed())).await;
+        }
+        tokio::task::yield_now().await;
     }
 
     /// At once if no request is under way, and else never: a request that is makes an end
@@ -133,12 +190,11 @@ impl Connection {
     }
 
     /// Until nobody seems to be there, or only somebody who sends a head, or takes an answer,
-    /// a byte at a time. When the server drains, who sends nothing for half of the time it
-    /// has left will not be told by an answer. Returns how long was waited.
+    /// a byte at a time. Returns how long was waited.
     async fn until_idle(&self, finishing: Finishing) -> Duration {
         let told_to_leave = async {
             match finishing.draining().await {
-                Some(lasting) => self.until_quiet(lasting / 2, true).await,
+                Some(lasting) => self.until_quiet(leaves_after(lasting), true).await,
                 None => std::future::pending().await,
             }
         };
@@ -156,10 +212,29 @@ impl Connection {
             let begun = self.begun.load(Ordering::Relaxed);
             let is_sending = and_sent && self.is_writing.load(Ordering::Relaxed);
             if begun == before && begun == self.done.load(Ordering::Relaxed) && !is_sending {
-                return period;
+                // What has arrived while others had their turn has not been read yet.
+                tokio::task::yield_now().await;
+                if begun == self.begun.load(Ordering::Relaxed) {
+                    return period;
+                }
             }
             before = begun;
             tokio::time::sleep(period).await;
         }
     }
+}
+
+/// How long a connection stays without a request when the server drains. No answer tells its client to leave, and
+/// what the client sends while it is closed is lost. So that is late, and for each at an instant of its own: a client
+/// that sees many ends at once notices the last of them too late.
+fn leaves_after(lasting: Duration) -> Duration {
+    lasting * fastrand::u32(LEAVES_FROM..100) / 100
+}
+
+/// Whether a call with a body was answered without reading all of it: then the connection is closed, or there is
+/// no such call, or it reads none.
+fn is_unread(endpoint: Endpoint, response: &Response<AnswerBody>) -> bool {
+    response.headers().contains_key(CONNECTION)
+        || response.status() == StatusCode::METHOD_NOT_ALLOWED
+        || endpoint.call().is_none_or(|call| call.body == Body::None)
 }

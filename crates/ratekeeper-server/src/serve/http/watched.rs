@@ -1,25 +1,38 @@
-//! A stream that knows whether all that was written has left.
+//! A stream that knows whether all that was written has left, what length heads say, and keeps to itself what
+//! hyper would answer without a word.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 
+use super::HEAD_BYTES_MAX;
 use super::connection::Connection;
+use super::framing::Framing;
+use super::head;
 
 /// The stream of a connection, which is told about it.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
     connection: Arc<Connection>,
+    framing: Framing,
+    /// Whether hyper has refused a head. It does so without a body, which is said with one in its place.
+    is_refused: bool,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
-        Self { stream, connection }
+        Self { stream, connection, framing: Framing::default(), is_refused: false }
+    }
+
+    /// The stream, and whether hyper has refused a head without a word of it having left.
+    pub(super) fn into_stream(self) -> (S, bool) {
+        (self.stream, self.is_refused)
     }
 }
 
@@ -27,9 +40,18 @@ impl<S: Read + Unpin> Read for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        // What is written into a buffer of hyper's cannot be looked at.
+        let mut piece = [MaybeUninit::uninit(); HEAD_BYTES_MAX];
+        let room = buffer.remaining().min(piece.len());
+        let mut piece = ReadBuf::uninit(&mut piece[..room]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, piece.unfilled()))?;
+        if self.framing.is_ambiguous(piece.filled()) {
+            self.connection.is_ambiguous.store(true, Ordering::Relaxed);
+        }
+        buffer.put_slice(piece.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -39,6 +61,15 @@ impl<S: Write + Unpin> Write for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let bytes = match head::automatic(bytes) {
+            // The last that it writes.
+            Some(0) => {
+                self.is_refused = true;
+                return Poll::Ready(Ok(bytes.len()));
+            }
+            Some(before) => &bytes[..before],
+            None => bytes,
+        };
         self.connection.is_writing.store(true, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -53,6 +84,9 @@ impl<S: Write + Unpin> Write for Watched<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_refused {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -34,7 +34,7 @@ impl Default for Stop {
 impl Stop {
     /// Lets everybody know that the server will stop, `lasting` from now; it answers as
     /// before. Who keeps a connection is told with the next answer, and if there is none
-    /// for half of the time, the connection is closed.
+    /// for most of the time, the connection is closed.
     pub fn drain(&self, lasting: Duration) {
         self.reach(Stage::Draining(lasting));
     }

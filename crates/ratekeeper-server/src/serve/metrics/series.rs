@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ratekeeper::DemandRule;
+use ratekeeper::metrics::SERIES_MAX;
 use ratekeeper::policy::Policies;
 use ratekeeper::{Decision, Enforcement, Level, Name, Origin, Verdict};
 
-/// Combinations of rule and plan that are told apart; those that come later are
-/// counted together.
-pub const SERIES_MAX: usize = 10_000;
 /// What plan a rule's own limits are counted under, ...
 pub(super) const PLAN_NONE: &str = "default";
 /// ... those for exactly one key, ...

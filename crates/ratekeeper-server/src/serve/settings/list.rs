@@ -46,7 +46,7 @@ settings! {
         #[arg(value_name = "FILE|FOLDER|URL", env = "RATEKEEPER_POLICY", hide_env_values = true)]
         pub policy: Secret,
 
-        /// Where counters live, such as redis://127.0.0.1:6379 [default: what the policy names, else memory]
+        /// Where counters live, such as redis://127.0.0.1:6379 or redis+sentinel://host:26379/service [default: what the policy names, else memory]
         #[arg(value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
         pub store: Secret,
 
@@ -54,9 +54,17 @@ settings! {
         #[arg(value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
         pub store_ca: PathBuf,
 
-        /// Milliseconds that the store has for an answer; then failure policies decide [default: 25]
+        /// The password of the store is in this file, which is read again for every new connection
+        #[arg(value_name = "FILE", env = "RATEKEEPER_STORE_PASSWORD_FILE")]
+        pub store_password_file: PathBuf,
+
+        /// Milliseconds that the store may be silent; then failure policies decide [default: 25]
         #[arg(value_name = "MS", env = "RATEKEEPER_STORE_DEADLINE")]
         pub store_deadline: u64,
+
+        /// Milliseconds that a call to the store may take in all, in our own queue too [default: four deadlines]
+        #[arg(value_name = "MS", env = "RATEKEEPER_STORE_TOTAL")]
+        pub store_total: u64,
 
         /// What every key in the store begins with, to share it with others [default: nothing]
         #[arg(value_name = "TEXT", env = "RATEKEEPER_STORE_PREFIX")]
@@ -116,6 +124,10 @@ settings! {
         /// Connections that are served at once [default: 16384]
         #[arg(value_name = "N", env = "RATEKEEPER_CONNECTIONS_MAX")]
         pub connections_max: usize,
+
+        /// Percent by which each Retry-After is lengthened at random, so that the denied do not return together [default: 0]
+        #[arg(value_name = "PERCENT", env = "RATEKEEPER_RETRY_AFTER_SPREAD")]
+        pub retry_after_spread: u64,
 
         /// Seconds that everything is served as before when it is told to stop, while /readyz says so [default: 0]
         #[arg(value_name = "SECONDS", env = "RATEKEEPER_DRAIN_SECONDS")]

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ratekeeper::bounds::{MAX_IDS, MAX_KEYS_DEFAULT};
-use ratekeeper::store::redis::{CONNECTIONS_MAX, DEADLINE_DEFAULT};
+use ratekeeper::store::redis::{
+    CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, TOTAL_DEADLINES_DEFAULT, TOTAL_MAX,
+};
 
 use super::{Secret, Settings};
 
-/// The longest deadline of the store, in milliseconds.
-const DEADLINE_MS_MAX: u64 = 60_000;
 /// The longest prefix of the store's keys, in bytes.
 const PREFIX_BYTES_MAX: usize = 128;
 /// Counters, and ids, that memory can be told to keep: each store has a few hundred parts,
@@ -24,7 +24,10 @@ pub(in crate::serve) struct StoreConfig {
     /// Or what the policies name.
     pub(in crate::serve) url: Option<Secret>,
     pub(in crate::serve) ca: Option<PathBuf>,
+    pub(in crate::serve) password_file: Option<PathBuf>,
     pub(in crate::serve) deadline: Duration,
+    /// Of a call, wherever it waits.
+    pub(in crate::serve) total: Duration,
     pub(in crate::serve) prefix: String,
     pub(in crate::serve) connections: usize,
     pub(in crate::serve) memory_keys: usize,
@@ -40,17 +43,17 @@ impl StoreConfig {
                  without spaces"
             );
         }
-        let deadline = match settings.store_deadline {
-            None => DEADLINE_DEFAULT,
-            Some(millis @ 1..=DEADLINE_MS_MAX) => Duration::from_millis(millis),
-            Some(millis) => {
-                bail!("store-deadline: got {millis}; expected 1 to {DEADLINE_MS_MAX} milliseconds")
-            }
-        };
+        let least = Duration::from_millis(1);
+        let deadline =
+            millis("store-deadline", settings.store_deadline, DEADLINE_DEFAULT, least, DEADLINE_MAX)?;
+        let four = deadline * TOTAL_DEADLINES_DEFAULT;
+        let total = millis("store-total", settings.store_total, four, deadline, TOTAL_MAX)?;
         Ok(Self {
             url: settings.store.clone(),
             ca: settings.store_ca.clone(),
+            password_file: settings.store_password_file.clone(),
             deadline,
+            total,
             prefix,
             connections: super::bounded(
                 "store-connections",
@@ -61,6 +64,21 @@ impl StoreConfig {
             memory_ids: kept("memory-ids", settings.memory_ids.unwrap_or(MAX_IDS))?,
         })
     }
+}
+
+fn millis(
+    setting: &str,
+    given: Option<u64>,
+    default: Duration,
+    least: Duration,
+    most: Duration,
+) -> anyhow::Result<Duration> {
+    let value = given.map_or(default, Duration::from_millis);
+    if !(least..=most).contains(&value) {
+        let [got, least, most] = [value, least, most].map(|each| each.as_millis());
+        bail!("{setting}: got {got}; expected {least} to {most} milliseconds");
+    }
+    Ok(value)
 }
 
 fn kept(setting: &str, value: usize) -> anyhow::Result<usize> {
@@ -77,9 +95,15 @@ mod tests {
     #[test]
     fn what_is_wrong_with_the_store_is_named_with_what_would_be_right() {
         let all = Settings::default;
-        let cases: [(Settings, &str); 7] = [
+        let cases: [(Settings, &str); 10] = [
             (Settings { store_deadline: Some(0), ..all() }, "store-deadline: got 0; expected 1 to 60000"),
             (Settings { store_deadline: Some(60_001), ..all() }, "store-deadline: got 60001"),
+            (Settings { store_total: Some(24), ..all() }, "store-total: got 24; expected 25 to 240000"),
+            (Settings { store_total: Some(240_001), ..all() }, "store-total: got 240001"),
+            (
+                Settings { store_deadline: Some(50), store_total: Some(49), ..all() },
+                "store-total: got 49; expected 50 to",
+            ),
             (Settings { store_prefix: Some("a b".into()), ..all() }, "store-prefix: got \"a b\"; expected"),
             (Settings { store_prefix: Some("x".repeat(129)), ..all() }, "store-prefix: got "),
             (
@@ -96,5 +120,6 @@ mod tests {
         let said = Settings { store_deadline: Some(80), store_prefix: Some("live:".into()), ..all() };
         let config = StoreConfig::of(&said).unwrap();
         assert_eq!((config.deadline.as_millis(), config.prefix.as_str()), (80, "live:"));
+        assert_eq!(config.total.as_millis(), 320, "four deadlines");
     }
 }

@@ -1,0 +1,247 @@
+//! `ratekeeper overrides`, `mode` and `emergency`: what operators change while everything runs.
+//!
+//! Each is a call of the HTTP API: sent to a server, or answered in this process on the store itself. So both say
+//! the same, and what is wrong is said by one reader.
+
+mod confirm;
+mod copies;
+mod remote;
+mod report;
+mod target;
+
+use std::process::ExitCode;
+
+use ratekeeper::printable;
+use serde_json::{Value as Json, json};
+
+use self::confirm::confirmed;
+use self::target::Target;
+use super::opened::runtime;
+use crate::cli::Format;
+use crate::cli::operate::{
+    EmergencyCommand, EmergencyOptions, ModeCommand, ModeName, OneOverrideOptions, OverridesCommand,
+    OwnerOptions, SetOverrideOptions, TargetOptions,
+};
+use crate::failure::Failure;
+use crate::printed;
+
+/// The call that may find nothing.
+const ONE_OVERRIDE: &str = "/v1/overrides/get";
+/// How much of what a server says is shown.
+const DETAIL_CHARS_MAX: usize = 500;
+
+/// A call, and what is printed of its answer.
+struct Operation<'o> {
+    path: &'static str,
+    /// Nothing for a call that only looks.
+    body: Option<Json>,
+    target: &'o TargetOptions,
+    /// For people.
+    words: fn(&Json) -> String,
+    /// What is asked before something broad is done.
+    question: Option<String>,
+}
+
+pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> {
+    let operation = match command {
+        OverridesCommand::Set(options) => Operation {
+            path: "/v1/overrides/set",
+            body: Some(set_override(options)),
+            target: &options.target,
+            words: report::override_set,
+            question: None,
+        },
+        OverridesCommand::Get(options) => one_override(ONE_OVERRIDE, options, report::one_override),
+        OverridesCommand::Delete(options) => one_override("/v1/overrides/delete", options, report::deleted),
+        OverridesCommand::List(options) => Operation {
+            path: "/v1/overrides/list",
+            body: Some(json!({ "organisation": options.organisation, "project": options.project })),
+            target: &options.target,
+            words: report::overrides,
+            question: None,
+        },
+        OverridesCommand::Clear(options) => Operation {
+            path: "/v1/overrides/clear",
+            body: Some(owner(&options.all.owner)),
+            target: &options.all.target,
+            words: report::deleted,
+            question: (!options.yes).then(|| {
+                format!("delete all overrides of {}?", report::owner_in_words(&owner(&options.all.owner)))
+            }),
+        },
+        OverridesCommand::Export(options) => return copies::export(&options.target),
+        OverridesCommand::Import(options) => return copies::import(options),
+    };
+    operation.run()
+}
+
+pub(crate) fn mode(command: &ModeCommand) -> anyhow::Result<ExitCode> {
+    let operation = match command {
+        ModeCommand::Get(options) => Operation {
+            path: "/v1/switches",
+            body: None,
+            target: &options.target,
+            words: report::switches,
+            question: None,
+        },
+        ModeCommand::Set(options) => {
+            let mode = match options.mode {
+                ModeName::On => "on",
+                ModeName::Monitor => "monitor",
+                ModeName::Off => "off",
+            };
+            Operation {
+                path: "/v1/modes/set",
+                body: Some(json!({
+                    "rule": options.rule, "mode": mode, "enforce_percent": options.enforce_percent,
+                    "for": options.life,
+                })),
+                target: &options.target,
+                words: report::switch_set,
+                question: broad(&options.rule, options.yes, &format!("switch {{}} to {mode}?")),
+            }
+        }
+        ModeCommand::Clear(options) => Operation {
+            path: "/v1/modes/clear",
+            body: Some(json!({ "rule": options.rule })),
+            target: &options.target,
+            words: report::cleared,
+            question: None,
+        },
+    };
+    operation.run()
+}
+
+pub(crate) fn emergency(command: &EmergencyCommand) -> anyhow::Result<ExitCode> {
+    let operation = match command {
+        EmergencyCommand::Lift(options) => set_emergency(options, "lift"),
+        EmergencyCommand::Block(options) => set_emergency(options, "block"),
+        EmergencyCommand::Clear(options) => Operation {
+            path: "/v1/emergencies/clear",
+            body: Some(json!({ "rule": options.rule })),
+            target: &options.target,
+            words: report::cleared,
+            question: None,
+        },
+    };
+    operation.run()
+}
+
+fn set_emergency<'o>(options: &'o EmergencyOptions, word: &str) -> Operation<'o> {
+    Operation {
+        path: "/v1/emergencies/set",
+        body: Some(json!({ "rule": options.rule, "emergency": word, "for": options.life })),
+        target: &options.target,
+        words: report::switch_set,
+        question: broad(&options.rule, options.yes, &format!("{word} {{}}?")),
+    }
+}
+
+/// A question about what reaches further than one rule.
+fn broad(rule: &str, yes: bool, question: &str) -> Option<String> {
+    let reach = match rule.strip_suffix("/*") {
+        Some(service) => format!("all rules of {service}"),
+        None if rule == "*" => "all rules of all services".to_owned(),
+        None => return None,
+    };
+    (!yes).then(|| question.replace("{}", &reach))
+}
+
+fn set_override(options: &SetOverrideOptions) -> Json {
+    let mut call = owner(&options.owner);
+    call["endpoint"] = json!(options.endpoint);
+    call["limit"] = json!(options.limit);
+    call["window"] = json!(options.window);
+    call["for"] = json!(options.life);
+    call["reason"] = json!(options.reason);
+    call["author"] = json!(options.author);
+    call
+}
+
+fn one_override<'o>(
+    path: &'static str,
+    options: &'o OneOverrideOptions,
+    words: fn(&Json) -> String,
+) -> Operation<'o> {
+    let mut call = owner(&options.owner);
+    call["endpoint"] = json!(options.endpoint);
+    Operation { path, body: Some(call), target: &options.target, words, question: None }
+}
+
+fn owner(options: &OwnerOptions) -> Json {
+    json!({ "organisation": options.organisation, "project": options.project })
+}
+
+impl Operation<'_> {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let answered = self.answered();
+        let answer = match (answered, self.target.format) {
+            (Ok(answer), _) => answer,
+            (Err(failure), Format::Text) => return Err(failure.into()),
+            (Err(failure), Format::Json) => {
+                return printed::with_status(report::line(&failure.json().to_string()), 2);
+            }
+        };
+        let printed = match self.target.format {
+            Format::Text => report::text(&(self.words)(&answer.body)),
+            Format::Json => report::line(&answer.body.to_string()),
+        };
+        printed::with_status(printed, u8::from(!answer.is_found))
+    }
+
+    fn answered(&self) -> Result<Found, Failure> {
+        if let Some(question) = &self.question
+            && !confirmed(question)?
+        {
+            return Err(Failure::new("nothing was changed").hint("--yes does it without asking"));
+        }
+        in_runtime(async {
+            let target = Target::of(self.target).await?;
+            let (status, body) = target.call(self.path, self.body.as_ref()).await?;
+            Found::of(self.path, status, body)
+        })
+    }
+}
+
+fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    runtime().map_err(|error| Failure::new(format!("{error:#}")))?.block_on(work)
+}
+
+/// An answer, and whether what was asked about is there.
+struct Found {
+    body: Json,
+    is_found: bool,
+}
+
+impl Found {
+    fn of(path: &str, status: u16, body: Json) -> Result<Self, Failure> {
+        match status {
+            200 => {
+                let nothing = body["deleted"] == json!(0) || body["cleared"] == json!(false);
+                Ok(Self { is_found: !nothing, body })
+            }
+            // Of any other call, it is the call itself that is not there.
+            404 if path == ONE_OVERRIDE => Ok(Self { body, is_found: false }),
+            status => Err(refused(status, &body)),
+        }
+    }
+}
+
+/// What a problem document says, and what to do about it.
+fn refused(status: u16, body: &Json) -> Failure {
+    let detail = body["detail"].as_str().unwrap_or("the server gave no reason");
+    let failure = Failure::new(printable(detail, DETAIL_CHARS_MAX));
+    match status {
+        404 => failure.hint(
+            "--server is the address of `ratekeeper serve` without a path, of this version or a newer one",
+        ),
+        401 => failure.hint(
+            "--admin-token-file FILE, or the variable RATEKEEPER_ADMIN_TOKEN, has the token of operators",
+        ),
+        403 => {
+            failure.hint("ask the server on its own machine, or start it with a token (--admin-token-file)")
+        }
+        503 => failure.hint("`ratekeeper doctor` looks at the store"),
+        _ => failure,
+    }
+}
