@@ -57,6 +57,22 @@ pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }
 
+/// A function that nobody would await.
+pub(crate) fn plain_function(argument: &str, function: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !function.is_callable() {
+        let message = format!("{argument}: expected a function, got {}", type_name(function));
+        return Err(PyTypeError::new_err(message));
+    }
+    let asked = function.py().import("inspect")?.getattr("iscoroutinefunction")?;
+    let is_async = |value: Bound<'_, PyAny>| asked.call1((value,))?.is_truthy();
+    let called = function.getattr_opt("__call__")?;
+    if is_async(function.clone())? || called.map(is_async).transpose()?.unwrap_or(false) {
+        let message = "expected a plain function, got one that is async (def, not async def)";
+        return Err(PyTypeError::new_err(format!("{argument}: {message}")));
+    }
+    Ok(())
+}
+
 /// A whole number. What is too large for a machine is the largest it has, and wrong in
 /// words of ours rather than those of an OverflowError.
 pub(crate) fn whole(value: &Bound<'_, PyAny>) -> PyResult<i64> {

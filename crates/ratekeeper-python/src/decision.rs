@@ -91,7 +91,8 @@ impl Decision {
         self.inner.is_over_limit()
     }
 
-    /// Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied.
+    /// Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied, `budget` that its
+    /// conditions are too much work.
     #[getter]
     fn origin(&self) -> &'static str {
         match self.inner.origin() {
@@ -99,7 +100,15 @@ impl Decision {
             Origin::Repeat => "repeat",
             Origin::Outage => "outage",
             Origin::Unlimited => "unlimited",
+            Origin::Budget => "budget",
         }
+    }
+
+    /// Why it is denied, if neither a limit nor an outage denies it: `condition_budget` says that the
+    /// conditions of its policy are more work than the budget of a request.
+    #[getter]
+    fn reason(&self) -> Option<&'static str> {
+        self.inner.reason()
     }
 
     /// The instant of the decision by the store's clock, seconds since 1970.

@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, field};
+use ratekeeper_http::{Body, Draft, Field, Legacy, Reset, SPREAD_PERCENT_MAX, field};
 
 use crate::arguments::{choice, duration, float, type_name};
 use crate::decision::Decision;
+use crate::error::Failure;
 
 /// Fields as Python has them.
 pub(crate) fn fields(fields: impl Iterator<Item = Field>) -> Vec<(&'static str, String)> {
@@ -21,7 +22,8 @@ pub(crate) fn fields(fields: impl Iterator<Item = Field>) -> Vec<(&'static str, 
 /// `standard`: RateLimit-Policy and RateLimit as draft 11 has them, as "next" has them, or None.
 /// `legacy`: "RateLimit" or "X-RateLimit" sends -Limit, -Remaining and -Reset as well;
 /// `legacy_reset`: what -Reset counts. `body`: a problem document, or
-/// `{"detail": "Rate limit exceeded. Try again later."}`.
+/// `{"detail": "Rate limit exceeded. Try again later."}`. `retry_after_spread`: percent by which
+/// each Retry-After is lengthened at random, so that the denied do not return together.
 #[pyclass(module = "ratekeeper", frozen, eq)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HttpOptions {
@@ -37,6 +39,7 @@ struct Said {
     legacy_reset: &'static str,
     body: &'static str,
     outage_retry_after: f64,
+    retry_after_spread: u8,
 }
 
 impl HttpOptions {
@@ -56,14 +59,15 @@ fn word<T: Copy>(argument: &str, word: &str, choices: &[(&'static str, T)]) -> P
 impl HttpOptions {
     #[new]
     #[pyo3(signature = (*, standard = Some("11"), legacy = None, legacy_reset = "delta", body = "problem",
-        outage_retry_after = 1.0), text_signature = "(*, standard='11', legacy=None, legacy_reset='delta', \
-        body='problem', outage_retry_after=1.0)")]
+        outage_retry_after = 1.0, retry_after_spread = 0), text_signature = "(*, standard='11', legacy=None, legacy_reset='delta', \
+        body='problem', outage_retry_after=1.0, retry_after_spread=0)")]
     fn new(
         standard: Option<&str>,
         legacy: Option<&str>,
         legacy_reset: &str,
         body: &str,
         #[pyo3(from_py_with = float)] outage_retry_after: f64,
+        retry_after_spread: i64,
     ) -> PyResult<Self> {
         let legacies = [("RateLimit", Legacy::RateLimit), ("X-RateLimit", Legacy::XRateLimit)];
         let legacy = legacy.map(|said| word("legacy", said, &legacies)).transpose()?;
@@ -72,17 +76,24 @@ impl HttpOptions {
         let body = word("body", body, &[("problem", Body::Problem), ("detail", Body::Detail)])?;
         let drafts = [("11", Draft::V11), ("next", Draft::Next)];
         let standard = standard.map(|said| word("standard", said, &drafts)).transpose()?;
+        let spread = u8::try_from(retry_after_spread).ok().filter(|percent| *percent <= SPREAD_PERCENT_MAX);
+        let spread = spread.ok_or_else(|| {
+            let expected = format!("0 to {SPREAD_PERCENT_MAX} percent");
+            Failure::Input(format!("retry_after_spread: got {retry_after_spread}; expected {expected}"))
+        })?;
         let options = ratekeeper_http::HttpOptions::without_fields()
             .legacy(legacy.map_or(Legacy::Off, |(_, legacy)| legacy))
             .legacy_reset(legacy_reset.1)
             .body(body.1)
-            .outage_retry_after(duration("outage_retry_after", outage_retry_after)?);
+            .outage_retry_after(duration("outage_retry_after", outage_retry_after)?)
+            .retry_after_spread(spread);
         let said = Said {
             standard: standard.map(|(word, _)| word),
             legacy: legacy.map(|(word, _)| word),
             legacy_reset: legacy_reset.0,
             body: body.0,
             outage_retry_after,
+            retry_after_spread: spread,
         };
         let inner = standard.map_or(options, |(_, draft)| options.draft(draft));
         Ok(Self { inner, said })
@@ -108,13 +119,14 @@ impl HttpOptions {
 
     /// For `copy` and `pickle`.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        let Said { standard, legacy, legacy_reset, body, outage_retry_after } = self.said;
+        let Said { standard, legacy, legacy_reset, body, outage_retry_after, retry_after_spread } = self.said;
         let keywords = PyDict::new(py);
         keywords.set_item("standard", standard)?;
         keywords.set_item("legacy", legacy)?;
         keywords.set_item("legacy_reset", legacy_reset)?;
         keywords.set_item("body", body)?;
         keywords.set_item("outage_retry_after", outage_retry_after)?;
+        keywords.set_item("retry_after_spread", retry_after_spread)?;
         Ok((PyTuple::empty(py), keywords))
     }
 

@@ -59,13 +59,13 @@ mod _native {
     #[pymodule_export]
     use crate::quota::{Charge, Quota};
     #[pymodule_export]
-    use crate::store::Store;
-    #[pymodule_export]
     use crate::store::control::Switch;
     #[pymodule_export]
     use crate::store::health::{Health, ManualClock};
     #[pymodule_export]
     use crate::store::overrides::Override;
+    #[pymodule_export]
+    use crate::store::{Store, server_arguments};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -21,7 +21,7 @@ use crate::decision::{About, Decision};
 use crate::error::Failure;
 use crate::runtime::{PerProcess, Reach};
 use crate::store::Store;
-use crate::verbs::{Asking, Front, Once, decide_now};
+use crate::verbs::{Asking, Front, Once, decide_now, written};
 
 /// The limiter as the library has it.
 type Live = Arc<ratekeeper::Limiter<Asked>>;
@@ -111,9 +111,17 @@ impl Front for Limiter {
     }
 
     fn check_now(&self, py: Python<'_>, asked: Asked, once: Once) -> PyResult<Decision> {
-        let inner = match &self.live {
-            Kept::Always(limiter) => decide_now(asked.demand(limiter), once, false)?,
-            Kept::PerProcess(_) => decide_now(asked.demand(&*self.live(py)?), once, false)?,
+        let here;
+        let limiter = match &self.live {
+            Kept::Always(limiter) => limiter,
+            Kept::PerProcess(_) => {
+                here = self.live(py)?;
+                &here
+            }
+        };
+        let inner = match once {
+            None => written(|decision| Ok(asked.check_into(limiter, decision)?))?,
+            Some(_) => decide_now(asked.demand(limiter), once, false)?,
         };
         Ok(Decision { inner, about: About::Request(asked) })
     }

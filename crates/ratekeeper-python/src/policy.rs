@@ -26,7 +26,7 @@ use crate::environment;
 use crate::error::Failure;
 use crate::logging;
 use crate::quota::Quota;
-use crate::runtime::{Reach, generation};
+use crate::runtime::{Reach, fenced, generation};
 
 pub(crate) use self::watch::PolicyWatch;
 
@@ -35,6 +35,8 @@ pub(crate) use self::watch::PolicyWatch;
 /// `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
 /// Request) to a key or None. `mode`: of all services; None is what RATE_LIMIT_MODE says, read with
 /// every check, and if that says nothing what the policies say. `hash_secret`: for `hash_keys`.
+/// `unknown_services`: what a service without a policy means, whose name may be mistyped: "log" says once that it
+/// is not limited, "refuse" raises ValueError.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Policies {
@@ -94,18 +96,22 @@ const FORMATS: [(&str, Format); 3] = [("toml", Format::Toml), ("yaml", Format::Y
 #[pymethods]
 impl Policies {
     #[new]
-    #[pyo3(signature = (*, instances = 1, mode = None, key_functions = None, hash_secret = None))]
+    #[pyo3(signature = (*, instances = 1, mode = None, key_functions = None, hash_secret = None,
+        unknown_services = "log"))]
     fn new(
         #[pyo3(from_py_with = whole)] instances: i64,
         mode: Option<&str>,
         key_functions: Option<&Bound<'_, PyMapping>>,
         hash_secret: Option<&[u8]>,
+        unknown_services: &str,
     ) -> PyResult<Self> {
         let instances = u32::try_from(instances).ok().and_then(NonZeroU32::new).ok_or_else(|| {
             Failure::Input(format!("instances: got {instances}; expected a whole number of at least 1"))
         })?;
         let given = mode.map(mode_of).transpose()?;
+        let refuse = choice("unknown_services", unknown_services, &[("log", false), ("refuse", true)])?;
         let mut builder = ratekeeper::policy::Policies::builder().instances(instances).mode(given);
+        builder = builder.refuse_unknown_services(refuse).fence(|step| fenced(step));
         if let Some(secret) = hash_secret {
             let wrong = |error| Failure::Input(format!("hash_secret: {error}"));
             builder = builder.hashing(KeyHashing::secret(secret).map_err(wrong)?);
@@ -136,7 +142,8 @@ impl Policies {
         };
         let read = PolicySpec::read(source, format, &bytes);
         let service = read.as_ref().map(|spec| spec.service.clone()).unwrap_or_default();
-        let installed = self.inner.install(source, read, None);
+        // A fork may wait for it, and has the interpreter's lock then.
+        let installed = document.py().detach(|| self.inner.install(source, read, None));
         logging::tell(document.py());
         installed.map_err(Failure::policy)?;
         Ok(service)
@@ -247,6 +254,7 @@ fn service_status<'py>(
         status.set_item("mode", Mode::as_str(rule.mode))?;
         status.set_item("unresolved", rule.unresolved)?;
         status.set_item("failed", rule.failed)?;
+        status.set_item("beyond_budget", rule.beyond_budget)?;
         status.set_item("last_failure", &rule.last_failure)?;
         status.set_item("denied", rule.denied)?;
         status.set_item("over_limit", rule.over_limit)?;

@@ -107,7 +107,7 @@ pub(crate) fn quota_of(value: &Bound<'_, PyAny>) -> PyResult<ratekeeper::Quota> 
 ///
 /// `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
 /// key is `endpoint:organisation:project`, with numbers for the last two, is counted where
-/// Application Kit counts it. With `any_window`, all windows of the name and key are one counter.
+/// Application Kit counts it. With `any_window`, all fixed windows of the name and key are one counter.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct Charge(Arc<RawCharge<'static>>);

@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-pub(crate) use self::fork::{Own, PerProcess, gated, generation};
+pub(crate) use self::fork::{Own, PerProcess, fenced, gated, generation};
 use self::poll::Polling;
 
 /// How often a blocked thread looks for signals, such as Ctrl-C.

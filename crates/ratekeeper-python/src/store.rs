@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use ratekeeper::bounds::MAX_KEYS_DEFAULT;
+use ratekeeper::metrics::Metrics;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
 use ratekeeper::{BreakerPolicy, Engine, InvalidInput, MemoryStore, OpenOptions, OpenedStore, StoreUrl};
 
-use self::health::{Health, ManualClock};
-use crate::arguments::{duration, fitting, float, seconds, type_name, whole};
+use self::health::{Health, ManualClock, Metric, metric};
+use crate::arguments::{duration, fitting, float, float_or_none, seconds, type_name, whole};
 use crate::error::Failure;
+use crate::policy::Policies;
 use crate::runtime::{PerProcess, Reach, within};
 
 /// The store as the library has it.
@@ -131,14 +133,16 @@ impl Store {
     }
 
     /// Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
-    /// and valkey://, valkeys://, valkey+unix://, which mean the same.
+    /// and valkey://, valkeys://, valkey+unix://, which mean the same; or
+    /// redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is.
     ///
-    /// Keys are those of Application Kit where that has them, behind `prefix`. A call
-    /// that takes longer than `deadline` is an outage; a server that keeps failing is
+    /// Keys are those of Application Kit where that has them, behind `prefix`. A server
+    /// that is silent for longer than `deadline` is an outage; no call takes longer than
+    /// `total`, which is four deadlines unless given. A server that keeps failing is
     /// not asked again until a probe reaches it (the breaker). A server that is down
-    /// is no error here.
+    /// is no error here. `password_file` is read again for every new connection.
     #[staticmethod]
-    #[pyo3(signature = (url, *, prefix = "", deadline = 0.025, connections = 1,
+    #[pyo3(signature = (url, *, prefix = "", deadline = 0.025, total = None, password_file = None, connections = 1,
         queue_max = 10_000, breaker_consecutive = 5, breaker_failure_percent = 50,
         breaker_calls_min = 20, breaker_period = 5.0, breaker_probe_after = 0.05, breaker_probe_after_max = 2.0,
         certificate_authority = None, clock = None))]
@@ -147,6 +151,8 @@ impl Store {
         url: &str,
         prefix: &str,
         #[pyo3(from_py_with = float)] deadline: f64,
+        #[pyo3(from_py_with = float_or_none)] total: Option<f64>,
+        password_file: Option<std::path::PathBuf>,
         #[pyo3(from_py_with = whole)] connections: i64,
         #[pyo3(from_py_with = whole)] queue_max: i64,
         #[pyo3(from_py_with = whole)] breaker_consecutive: i64,
@@ -173,6 +179,13 @@ impl Store {
             let redis = redis.prefix(prefix).deadline(deadline).breaker(breaker);
             redis.connections(connections).queue_max(queue_max)
         });
+        if let Some(total) = total {
+            let total = duration("total", total)?;
+            options = options.redis(|redis| redis.total(total));
+        }
+        if let Some(file) = password_file {
+            options = options.redis(|redis| redis.password_file(file));
+        }
         if let Some(pem) = certificate_authority {
             let pem = bytes_of("certificate_authority", pem)?;
             options = options.redis(|redis| redis.certificate_authority(pem));
@@ -210,6 +223,17 @@ impl Store {
         Ok(Health(self.live()?.health()))
     }
 
+    /// The metrics of this process: of the store, of requests that were decided without it, and of `policies`. For
+    /// `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
+    #[pyo3(signature = (policies = None))]
+    fn metrics(&self, policies: Option<&Bound<'_, Policies>>) -> PyResult<Vec<Metric>> {
+        let mut metrics = Metrics::new(self.live()?);
+        if let Some(policies) = policies {
+            metrics = metrics.with_policies(policies.get().inner.clone());
+        }
+        Ok(metrics.families().into_iter().map(metric).collect())
+    }
+
     fn __repr__(&self) -> String {
         format!("<Store: {}>", self.kind())
     }
@@ -235,6 +259,37 @@ const MAX_KEYS: usize = 1_000_000_000;
 /// Every scheme that `Store.open` knows.
 pub(crate) fn schemes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, ratekeeper::store::schemes().collect::<Vec<_>>())
+}
+
+/// The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`: for
+/// administrative calls that the engine has not.
+#[pyfunction]
+pub(crate) fn server_arguments<'py>(py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyDict>> {
+    let url = StoreUrl::server(url).map_err(Failure::from)?;
+    let parts = url.server_parts().ok_or(Failure::Lost)?;
+    let arguments = PyDict::new(py);
+    match (parts.socket, parts.sentinels) {
+        (Some(path), _) => arguments.set_item("unix_socket_path", path.to_string_lossy())?,
+        (None, Some(sentinels)) => {
+            let login = PyDict::new(py);
+            login.set_item("username", sentinels.user)?;
+            login.set_item("password", sentinels.password)?;
+            login.set_item("ssl", parts.is_tls)?;
+            arguments.set_item("sentinels", sentinels.hosts)?;
+            arguments.set_item("service_name", sentinels.service)?;
+            arguments.set_item("sentinel_kwargs", login)?;
+            arguments.set_item("ssl", parts.is_tls)?;
+        }
+        (None, None) => {
+            arguments.set_item("host", parts.host)?;
+            arguments.set_item("port", parts.port)?;
+            arguments.set_item("ssl", parts.is_tls)?;
+        }
+    }
+    arguments.set_item("username", parts.user)?;
+    arguments.set_item("password", parts.password)?;
+    arguments.set_item("db", parts.database)?;
+    Ok(arguments)
 }
 
 fn bytes_of(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {

@@ -132,14 +132,20 @@ pub(crate) fn decide_now(
 
 #[inline]
 fn judged_now(demand: &Demand<'_>, raises: bool) -> Result<Arc<ratekeeper::Decision>, Failure> {
+    written(|decision| match raises {
+        true => Ok(demand.strict().try_check(decision).ok_or(Failure::Lost)??),
+        false => Ok(demand.now().check_into(decision)?),
+    })
+}
+
+/// A decision that is written where it stays.
+#[inline]
+pub(crate) fn written(
+    decide: impl FnOnce(&mut ratekeeper::Decision) -> Result<(), Failure>,
+) -> Result<Arc<ratekeeper::Decision>, Failure> {
     let mut inner = Arc::<ratekeeper::Decision>::default();
     // Nobody else has it yet.
-    let decision = Arc::get_mut(&mut inner).ok_or(Failure::Lost)?;
-    if raises {
-        demand.strict().try_check(decision).ok_or(Failure::Lost)??;
-    } else {
-        demand.now().check_into(decision)?;
-    }
+    decide(Arc::get_mut(&mut inner).ok_or(Failure::Lost)?)?;
     Ok(inner)
 }
 

@@ -46,6 +46,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Store.redis("http://user:geheim@x"), "store: got"),
     (lambda: Store.open("nothing"), "store: got"),
     (lambda: Store.redis("redis://127.0.0.1", deadline=0), "got a deadline of 0ns; expected a deadline from 1 ms to 60 s$"),
+    (lambda: Store.redis("redis://127.0.0.1", deadline=0.1, total=0.05), "a total of 50ms with a deadline of 100ms; expected a total from the deadline to 240 s$"),
+    (lambda: Store.redis("redis://127.0.0.1", password_file="/there/is/no/such"), "no/such.*; expected a password that can be read"),
     (lambda: Store.redis("redis://127.0.0.1", connections=0), "got 0 connections; expected 1 to 64 connections$"),
     (lambda: Store.redis("redis://127.0.0.1", connections=65), "got 65 connections; expected 1 to 64 connections$"),
     (lambda: Store.redis("redis://127.0.0.1", prefix="a b"), 'got prefix .*a b.*; expected a prefix of at most 128'),
@@ -62,6 +64,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Charge("c", "1/s", ""), "key: got"),
     (lambda: HttpOptions(legacy="old"), 'legacy: got "old"; expected "RateLimit" or "X-RateLimit"'),  # type: ignore[arg-type]
     (lambda: HttpOptions(outage_retry_after=-1), "outage_retry_after: got -1"),
+    (lambda: HttpOptions(retry_after_spread=101), "retry_after_spread: got 101; expected 0 to 100 percent"),
+    (lambda: HttpOptions(retry_after_spread=-1), "retry_after_spread: got -1; expected 0 to 100 percent"),
     (lambda: Request(peer="nowhere"), 'peer: got "nowhere"; expected an IP address'),
     (lambda: ManualClock(-1), "seconds: got -1"),
     (lambda: Policies(mode="?"), 'mode: got "\\?"'),  # type: ignore[arg-type]
@@ -167,3 +171,18 @@ def test_circles_of_limiters_and_key_functions_are_collected() -> None:
     del owner
     gc.collect()
     assert gone() is None
+
+
+async def _key(_: object) -> str | None: ...
+
+
+class _Keys:
+    async def __call__(self, _: object) -> str | None: ...
+
+
+@pytest.mark.parametrize("key", [_key, _Keys()])
+def test_async_functions_are_refused_where_nobody_awaits_them(key: Any) -> None:
+    with pytest.raises(TypeError, match="^key: expected a plain function, got one that is async"):
+        Rule("r", "1/s", key=key)
+    with pytest.raises(TypeError, match="^key_functions: expected a plain function, got one that is async"):
+        Policies(key_functions={"r": key})

@@ -14,7 +14,7 @@ from ratekeeper import HttpOptions, Limiter, Quota, Rule, Store
 QUOTAS = ["10/s burst 20", "100/60s fixed_window", "50000 per calendar month", "5/1m concurrency", "7/90s sliding_log"]
 OPTIONS: list[dict[str, Any]] = [
     {}, {"standard": None, "legacy": "X-RateLimit", "legacy_reset": "epoch"},
-    {"standard": "next", "body": "detail", "outage_retry_after": 2.5},
+    {"standard": "next", "body": "detail", "outage_retry_after": 2.5, "retry_after_spread": 10},
 ]
 
 
@@ -38,7 +38,8 @@ def test_objects_say_what_they_are() -> None:
     assert repr(limiter) == "<Limiter in memory: per-user: 10/s burst 20; all: 5/min fixed_window>"
     shown = repr(HttpOptions(legacy="RateLimit"))
     assert shown == (
-        "HttpOptions(standard='11', legacy='RateLimit', legacy_reset='delta', body='problem', outage_retry_after=1.0)"
+        "HttpOptions(standard='11', legacy='RateLimit', legacy_reset='delta', body='problem', "
+        "outage_retry_after=1.0, retry_after_spread=0)"
     )
     assert eval(shown) == HttpOptions(legacy="RateLimit")
 

@@ -65,3 +65,23 @@ def test_options_can_be_asked_what_they_send() -> None:
     limits = limiter(Rule("requests", "1/60s fixed_window"))
     assert limits.check("a").headers(options)[-1] == ("ratelimit-reset", "1700000060")
     assert ratekeeper.EXPOSE_HEADERS.startswith("ratelimit-policy, ratelimit, retry-after")
+
+
+def test_a_wait_is_lengthened_by_a_random_share_and_never_shortened() -> None:
+    limits = limiter(Rule("requests", "1/60s fixed_window"))
+    limits.check("a")
+    denied = limits.check("a")
+    waits = set()
+    for _ in range(200):
+        denial = denied.denial(HttpOptions(retry_after_spread=10))
+        assert denial is not None and dict(denial.headers)["retry-after"] == str(denial.retry_after)
+        waits.add(denial.retry_after)
+    assert waits <= set(range(60, 67)) and len(waits) > 1
+
+
+def test_legacy_fields_are_of_the_policy_that_denies() -> None:
+    limits = limiter(Rule("few", "1/60s fixed_window"), Rule("many", "1000/h fixed_window"))
+    limits.check("a")
+    fields = dict(limits.check("a").headers(HttpOptions(legacy="X-RateLimit")))
+    assert [fields[f"x-ratelimit-{name}"] for name in ("limit", "remaining", "reset")] == ["1", "0", "60"]
+    assert fields["retry-after"] == "60"

@@ -243,6 +243,16 @@ def test_what_a_request_says() -> None:
     assert request.json() == {"n": [1, 2]} and Request(body=b"{").json() is None and Request().json() is None
 
 
+def test_claims_that_differ_are_keys_that_differ() -> None:
+    """A float would make one of many large numbers."""
+    policies = Policies()
+    policies.install('service = "s"\n[[rules]]\nname = "r"\nkeys = "{identity.user}"\nquota = "1/1h"\n')
+    limiter = PolicyLimiter(None, policies).service("s")
+    for user in (2**64 + 1, 2**64 + 2, -(2**64) - 1, 2**64 - 1, 10**60, 10**60 + 1):
+        assert limiter.check(Request(identity={"user": user})).allowed, user
+    assert not limiter.check(Request(body=b"", identity={"user": str(2**64 + 1)})).allowed
+
+
 def test_the_mode_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RATE_LIMIT_MODE", raising=False)
     assert mode_from_environment() is None

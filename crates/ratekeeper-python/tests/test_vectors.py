@@ -93,7 +93,8 @@ class Runner:
         if "refund" in step:
             await self.call("refund", self.decisions[step["refund"]["of"]], step["refund"]["units"])
         elif "reset" in step:
-            await self.call("reset", self.charge(step["reset"]))
+            counted = await self.call("reset", self.charge(step["reset"]))
+            assert counted == step.get("counted", counted)
         elif "set_override" in step:
             await self.set_override(step["set_override"])
         else:

@@ -218,6 +218,19 @@ def test_a_new_key_is_no_outage_of_a_full_memory() -> None:
     assert (store.health.full, store.health.is_full) == (0, False)
 
 
+def test_made_up_charges_push_out_no_counter_of_a_rule() -> None:
+    """All charges of a `Store` are one rule, whatever their names, which holds most of the memory and so loses."""
+    store = Store.memory(max_keys=2_560)
+    limiter = Limiter(store, Rule("per-user", "100/1h fixed_window"))
+    for user in range(100):
+        assert limiter.check(f"user:{user}", cost=99)
+    for number in range(25_000):
+        assert store.check(Charge(f"name-{number}", "1/1h fixed_window", f"key-{number}"))
+    assert store.health.evicted > 20_000
+    left = [limiter.peek(f"user:{user}").verdicts[0].remaining for user in range(100)]
+    assert left == [1] * 100
+
+
 def test_charges_that_no_memory_holds_together_are_an_error_to_whoever_puts_them_together() -> None:
     store, kinds = Store.memory(max_keys=1), set()
     for number in range(100):

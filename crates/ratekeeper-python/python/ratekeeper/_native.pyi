@@ -41,6 +41,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "mode_from_environment",
+    "server_arguments",
 ]
 
 __version__: str
@@ -137,7 +138,7 @@ class Charge:
 
     `endpoint`, `organisation` and `project` say whose overrides apply. A fixed window whose
     key is `endpoint:organisation:project`, with numbers for the last two, is counted where
-    Application Kit counts it. With `any_window`, all windows of the name and key are one counter.
+    Application Kit counts it. With `any_window`, all fixed windows of the name and key are one counter.
     """
 
     def __new__(
@@ -238,8 +239,14 @@ class Decision:
         """Whether some quota had no room, also one that only watches (monitor mode)."""
 
     @property
-    def origin(self) -> Literal["store", "repeat", "outage", "unlimited"]:
-        """Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied."""
+    def origin(self) -> Literal["store", "repeat", "outage", "unlimited", "budget"]:
+        """Who decided: `outage` is the rules' failure policy, `unlimited` says that no rule applied, `budget` that its
+        conditions are too much work."""
+
+    @property
+    def reason(self) -> Literal["condition_budget"] | None:
+        """Why it is denied, if neither a limit nor an outage denies it: `condition_budget` says that the
+        conditions of its policy are more work than the budget of a request."""
 
     @property
     def at(self) -> float:
@@ -305,7 +312,8 @@ class HttpOptions:
     `standard`: RateLimit-Policy and RateLimit as draft 11 has them, as "next" has them, or None.
     `legacy`: "RateLimit" or "X-RateLimit" sends -Limit, -Remaining and -Reset as well;
     `legacy_reset`: what -Reset counts. `body`: a problem document, or
-    `{"detail": "Rate limit exceeded. Try again later."}`.
+    `{"detail": "Rate limit exceeded. Try again later."}`. `retry_after_spread`: percent by which
+    each Retry-After is lengthened at random, so that the denied do not return together.
     """
 
     def __new__(
@@ -316,6 +324,7 @@ class HttpOptions:
         legacy_reset: Literal["delta", "epoch"] = "delta",
         body: Literal["problem", "detail"] = "problem",
         outage_retry_after: float = 1.0,
+        retry_after_spread: int = 0,
     ) -> HttpOptions: ...
     @property
     def content_type(self) -> str: ...
@@ -407,7 +416,13 @@ class Health:
     @property
     def evicted_exhausted(self) -> int: ...
     @property
+    def refunds_refused(self) -> int: ...
+    @property
     def failures(self) -> int: ...
+    @property
+    def failures_by_kind(self) -> dict[str, int]: ...
+    @property
+    def failing(self) -> list[str]: ...
     @property
     def batches(self) -> int: ...
     @property
@@ -443,6 +458,8 @@ class Store:
         *,
         prefix: str = "",
         deadline: float = 0.025,
+        total: float | None = None,
+        password_file: str | PathLike[str] | None = None,
         connections: int = 1,
         queue_max: int = 10_000,
         breaker_consecutive: int = 5,
@@ -455,12 +472,14 @@ class Store:
         clock: ManualClock | None = None,
     ) -> Store:
         """Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
-        and valkey://, valkeys://, valkey+unix://, which mean the same.
+        and valkey://, valkeys://, valkey+unix://, which mean the same; or
+        redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is.
 
-        Keys are those of Application Kit where that has them, behind `prefix`. A call
-        that takes longer than `deadline` is an outage; a server that keeps failing is
+        Keys are those of Application Kit where that has them, behind `prefix`. A server
+        that is silent for longer than `deadline` is an outage; no call takes longer than
+        `total`, which is four deadlines unless given. A server that keeps failing is
         not asked again until a probe reaches it (the breaker). A server that is down
-        is no error here.
+        is no error here. `password_file` is read again for every new connection.
         """
 
     @staticmethod
@@ -473,6 +492,12 @@ class Store:
     def now(self) -> float: ...
     @property
     def health(self) -> Health: ...
+    # Each is a name, what it means, "counter" or "gauge", and values with their labels.
+    def metrics(self, policies: Policies | None = None) -> list[tuple[str, str, str, list[tuple[dict[str, str], int]]]]:
+        """The metrics of this process: of the store, of requests that were decided without it, and of `policies`. For
+        `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
+        """
+
     def ping(self) -> None:
         """Raises StoreError if the store cannot be asked."""
     def aping(self) -> Awaitable[None]: ...
@@ -931,7 +956,9 @@ class Limiter:
 class Request:
     """What policies can see of a request.
 
-    `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread).
+    `target`: path and query as they were sent, or `request.get_full_path_info()` of Django.
+    `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread);
+    `unreadable_body` says that there is one, but it could not be read whole, which is no absence.
     `peer`: the address at the other end of the connection. `identity`: claims such as
     org, project, user, plan. `context` is what key functions are called with; the
     Request itself, if there is none.
@@ -948,7 +975,12 @@ class Request:
         peer: str | None = None,
         identity: Mapping[str, _Scalar] | None = None,
         context: Any = None,
+        unreadable_body: bool = False,
     ) -> Request: ...
+    @staticmethod
+    def looks_into(content_type: bytes | None) -> bool:
+        """Whether policies look into a body with this content type; if not, it counts as unreadable."""
+
     @property
     def method(self) -> str: ...
     @property
@@ -962,7 +994,7 @@ class Request:
     def query(self, name: str) -> str | None: ...
     def claim(self, name: str) -> _Scalar | None: ...
     def json(self) -> Any:
-        """The JSON in the body; None if there is none."""
+        """The JSON in the body; None if there is none that can be read."""
 
 @final
 class Needs:
@@ -995,6 +1027,8 @@ class Policies:
     `key_functions`: by the name of a rule with `caller_key`, from `Request.context` (or the
     Request) to a key or None. `mode`: of all services; None is what RATE_LIMIT_MODE says, read with
     every check, and if that says nothing what the policies say. `hash_secret`: for `hash_keys`.
+    `unknown_services`: what a service without a policy means, whose name may be mistyped: "log" says once that it
+    is not limited, "refuse" raises ValueError.
     """
 
     def __new__(
@@ -1004,6 +1038,7 @@ class Policies:
         mode: _Mode | None = None,
         key_functions: Mapping[str, Callable[[Any], str | None]] | None = None,
         hash_secret: bytes | None = None,
+        unknown_services: Literal["log", "refuse"] = "log",
     ) -> Policies: ...
     def install(
         self, document: str | bytes, format: Literal["toml", "yaml", "json"] = "toml", *, source: str = "code"
@@ -1257,3 +1292,8 @@ STORE_SCHEMES: tuple[str, ...]
 
 def mode_from_environment() -> _Mode | None:
     """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""
+
+def server_arguments(url: str) -> dict[str, Any]:
+    """The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`: for
+    administrative calls that the engine has not.
+    """

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import json
 import logging
+import string
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from urllib.parse import quote
 
 from ._native import Decision, Denial, HttpOptions, Limiter, Quota, Rule, Store
 
@@ -23,6 +26,17 @@ DETAIL = HttpOptions(body="detail")
 LIMITERS_MAX = 1_024
 # Endpoints of which it is remembered that they were told; of more, it is told more often.
 _ENDPOINTS_MAX = 1_024
+
+# Suffixes of endpoints: longer ones that come from requests are hashed.
+SUFFIX_BYTES_MAX = 128
+# Names of policies that were derived from suffixes: the engine has room for ten times as many names in all.
+DERIVED_NAMES_MAX = 10_000
+# As long as the engine takes them.
+_NAME_LETTERS_MAX = 128
+# All that print, but for what escapes others.
+_NAME_LETTERS = (string.digits + string.ascii_letters + string.punctuation + " ").replace("%", "")
+_REQUESTS = "requests"
+_derived_names: set[str] = set()
 
 _log = logging.getLogger("ratekeeper")
 
@@ -87,7 +101,7 @@ def check_plain_callable(name: str, value: Value) -> Value:
     """The same of a function that nobody would await."""
     check_callable(name, value)
     if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):
-        raise TypeError(f"{name}: expected a plain function, got one that is async")
+        raise TypeError(f"{name}: expected a plain function, got one that is async (def, not async def)")
     return value
 
 
@@ -98,8 +112,43 @@ def check_word(name: str, value: object, words: tuple[str | None, ...]) -> None:
 
 
 def derive_policy_name(key_suffix: str) -> str:
-    """The name of a policy that has only a suffix: "" is "requests", "/elements" is "elements"."""
-    return key_suffix.strip("/").replace("/", "-") or "requests"
+    """The name of a policy that has only a suffix: "" is "requests", "/elements" is "elements", "/a/b" is "a/b".
+
+    Suffixes may come from requests. So what cannot stand in a header field is escaped, and what is too long cut,
+    with a digest of all of it. Names stay for the life of the process: beyond a bound, new ones are "requests".
+    """
+    name = quote(key_suffix.lstrip("/"), safe=_NAME_LETTERS, errors="backslashreplace")
+    if not name:
+        return _REQUESTS
+    if len(name) > _NAME_LETTERS_MAX:
+        name = f"{name[: _NAME_LETTERS_MAX - 17]}~{_digest(name)[:16]}"
+    if name not in _derived_names:
+        if len(_derived_names) >= DERIVED_NAMES_MAX:
+            return _REQUESTS
+        _derived_names.add(name)
+    return name
+
+
+def check_suffix(key_suffix: str) -> str:
+    """A suffix of endpoints that a program gives a limiter, or else TypeError or ValueError."""
+    check_kind("key_suffix", key_suffix, str)
+    if not key_suffix.isascii() or not key_suffix.isprintable() or len(key_suffix) > SUFFIX_BYTES_MAX:
+        shown = ascii(key_suffix[:32]) if len(key_suffix) <= SUFFIX_BYTES_MAX else f"{len(key_suffix)} characters"
+        raise ValueError(f"key_suffix: got {shown}; expected at most {SUFFIX_BYTES_MAX} printable ASCII characters")
+    return key_suffix
+
+
+def bounded_suffix(key_suffix: str) -> str:
+    """A suffix of endpoints that may come from a request: one that is too long is hashed."""
+    check_kind("key_suffix", key_suffix, str)
+    if key_suffix.isascii() and len(key_suffix) <= SUFFIX_BYTES_MAX:
+        return key_suffix
+    encoded = key_suffix.encode("utf-8", "backslashreplace")
+    return encoded.decode() if len(encoded) <= SUFFIX_BYTES_MAX else f"/sha256:{_digest(encoded)}"
+
+
+def _digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 def denial_of(decision: Decision, options: HttpOptions) -> Denial:

@@ -106,11 +106,18 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def counter_subject(key: str) -> str:
-    """The key of a counter as the engine takes it, which knows what is a counter."""
+def counter_subject(key: str, terms: str, owner: OverrideScope | None) -> str:
+    """The key of a counter as the engine takes it, which knows what is a counter.
+
+    Limits that differ are counters that differ, so `terms` are part of it; but for the counter that a project has in
+    Application Kit, which knows of none.
+    """
     if not isinstance(key, str):
         raise TypeError(f"make_key: expected str or None, got {type(key).__name__}")
-    return bounded(key.removeprefix(_COUNTER))
+    if owner is not None and owner.project is not None:
+        if key == make_rate_limit_key(owner.endpoint, owner.organisation, owner.project):
+            return bounded(key.removeprefix(_COUNTER))
+    return bounded(f"{key.removeprefix(_COUNTER)}@{terms}")
 
 
 def bounded(key: str, bytes_max: int = _KEY_BYTES_MAX) -> str:

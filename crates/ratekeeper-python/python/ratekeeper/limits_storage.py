@@ -13,7 +13,7 @@ by the clock of this process, as that library expects them.
 | URI | storage |
 |---|---|
 | `ratekeeper+memory://` | this process |
-| `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, `+unix://`, and the same with `valkey` | a server |
+| `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, `+unix://`, `+redis+sentinel://`, `+rediss+sentinel://`, and the same with `valkey` | a server |
 | `async+` before any of them | the same for asyncio |
 """
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import operator
 import time
 from typing import Any
 
@@ -30,6 +31,7 @@ from limits.aio.storage.base import SlidingWindowCounterSupport as AsyncSlidingW
 from limits.errors import ConfigurationError
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
+from ._limits_reset import client_of, delete_all
 from ._native import STORE_SCHEMES, Charge, Decision, Quota, Store, StoreError
 from .keys import bounded
 
@@ -45,6 +47,8 @@ _ENDLESS = 1_000_000_000
 _YEAR = 366 * 86_400
 # An exact log of more would cost too much, in memory and in time.
 _ENTRIES_MAX = 10_000
+# Floats of instants tell no less than this apart. Who comes back when told to must not be early.
+_ROUNDING = 0.000_001
 # `limits` raises when a server does not answer, so there is time to wait for it.
 _DEADLINE = 1.0
 
@@ -55,6 +59,18 @@ def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
         raise ValueError(f"expiry: got {expiry} seconds; expected at most {_YEAR}, which is a year")
     # Nobody counts as far as the highest limit, so a higher one is the same.
     return Quota(f"{min(limit, _ENDLESS)}/{expiry}s {algorithm}")
+
+
+def _whole(amount: float) -> int:
+    """An amount, also one that is a whole number written as a float; what is none is no cost."""
+    if isinstance(amount, float) and amount.is_integer():
+        return int(amount)
+    if isinstance(amount, float):
+        raise ValueError(f"amount: got {amount}; expected a whole number")
+    try:
+        return operator.index(amount)
+    except TypeError:
+        raise TypeError(f"amount: expected a whole number, got {type(amount).__name__}") from None
 
 
 def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
@@ -97,19 +113,21 @@ def _ends_in(decision: Decision) -> float:
     return verdict.reset_after
 
 
-def _windows(decision: Decision, expiry: int) -> tuple[int, float, int, float]:
-    """The count as two windows whose weighted sum is what the engine found.
+def _next_room(key: str, expiry: int, used: int) -> Charge:
+    # With so many counted, a limit of as many is exhausted: when it has room, one more is free under any limit.
+    return _sliding(key, used, expiry)
 
-    It tells the sum, and when less than a unit of it is left: after more than one window only if
-    something was counted in the present one, which `limits` takes to live twice as long.
+
+def _windows(used: int, room_in: float, expiry: int) -> tuple[int, float, int, float]:
+    """The count as `limits` wants it: what two windows hold, and for how long.
+
+    It takes the present window to live twice as long as `expiry`, and to have room again when the second half
+    begins. So all that was counted is told as the present one's, with the time that is left until a unit is free.
     """
-    used, left = _used(decision), _ends_in(decision)
     if used == 0:
         return 0, 0.0, 0, float(expiry)
-    if left > expiry:
-        # The last unit counts for the last part of its time with less than a whole one.
-        return 0, 0.0, used, min(left + expiry / used, 2.0 * expiry)
-    return math.ceil(used * expiry / left), left, 0, left + expiry
+    # A full window more would be none at all.
+    return 0, 0.0, used, min(expiry + room_in + _ROUNDING, math.nextafter(2.0 * expiry, 0.0))
 
 
 class _Connected:
@@ -138,40 +156,12 @@ class _Connected:
         if self._store.kind == "memory":
             self._store = self._open()
             return None
-        with _client(self._url, self._options.get("certificate_authority")) as client:
-            return _delete_all(client, f"{self._prefix}rk:", ":limits-")
+        with client_of(self._url, self._options.get("certificate_authority")) as client:
+            return delete_all(client, f"{self._prefix}rk:", ":limits-")
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
         return StoreError
-
-
-def _scheme_of_client(scheme: str) -> str:
-    """What the package redis calls it. Only the scheme: the rest may be somebody's password."""
-    return "unix" if scheme.endswith("unix") else scheme.replace("valkey", "redis")
-
-
-def _client(url: str, certificate_authority: str | bytes | None) -> Any:
-    # Nothing but one administrative call needs a client of its own.
-    try:
-        import redis
-    except ImportError as error:
-        raise NotImplementedError("reset() of a server needs the package redis") from error
-    scheme, rest = url.split("://", 1)
-    options = {}
-    if certificate_authority is not None:
-        pem = certificate_authority
-        options["ssl_ca_data"] = pem.decode() if isinstance(pem, bytes) else pem
-    return redis.Redis.from_url(f"{_scheme_of_client(scheme)}://{rest}", **options)
-
-
-def _delete_all(client: Any, beginning: str, end: str) -> int:
-    """Deletes what begins like this, then has any one letter, and goes on like that."""
-    literal = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
-    count = 0
-    for key in client.scan_iter(match=f"{literal}?{end}*", count=1_000):
-        count += int(client.unlink(key))
-    return count
 
 
 class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
@@ -187,6 +177,7 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
         self._connect(uri, key_prefix, options)
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        amount = _whole(amount)
         return _counted(self._store.check(_fixed(key, expiry, amount)), amount)
 
     def get(self, key: str) -> int:
@@ -210,6 +201,7 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
             self._store.reset(charge)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        amount = _whole(amount)
         return amount <= limit and self._store.check(_moving(key, limit, expiry, amount)).allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -218,13 +210,16 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
             return time.time(), 0
         # As many as would need the oldest entry's place: they can pass when its time is over.
         oldest = self._store.peek(_moving(key, limit, expiry, limit - used + 1))
-        return time.time() + oldest.retry_after - expiry, used
+        return time.time() + oldest.retry_after + _ROUNDING - expiry, used
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        amount = _whole(amount)
         return amount <= limit and self._store.check(_sliding(key, limit, expiry, amount)).allowed
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        return _windows(self._store.peek(_sliding(key, _ENDLESS, expiry)), expiry)
+        used = _used(self._store.peek(_sliding(key, _ENDLESS, expiry)))
+        room_in = self._store.peek(_next_room(key, expiry, used)).retry_after if used else 0.0
+        return _windows(used, room_in, expiry)
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
         self._store.reset(_sliding(key, 1, expiry))
@@ -245,6 +240,7 @@ class AsyncRatekeeperStorage(
         self._connect(uri, key_prefix, options)
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        amount = _whole(amount)
         return _counted(await self._store.acheck(_fixed(key, expiry, amount)), amount)
 
     async def get(self, key: str) -> int:
@@ -268,6 +264,7 @@ class AsyncRatekeeperStorage(
             await self._store.areset(charge)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        amount = _whole(amount)
         return amount <= limit and (await self._store.acheck(_moving(key, limit, expiry, amount))).allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -275,13 +272,16 @@ class AsyncRatekeeperStorage(
         if used == 0:
             return time.time(), 0
         oldest = await self._store.apeek(_moving(key, limit, expiry, limit - used + 1))
-        return time.time() + oldest.retry_after - expiry, used
+        return time.time() + oldest.retry_after + _ROUNDING - expiry, used
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        amount = _whole(amount)
         return amount <= limit and (await self._store.acheck(_sliding(key, limit, expiry, amount))).allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        return _windows(await self._store.apeek(_sliding(key, _ENDLESS, expiry)), expiry)
+        used = _used(await self._store.apeek(_sliding(key, _ENDLESS, expiry)))
+        room_in = (await self._store.apeek(_next_room(key, expiry, used))).retry_after if used else 0.0
+        return _windows(used, room_in, expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         await self._store.areset(_sliding(key, 1, expiry))

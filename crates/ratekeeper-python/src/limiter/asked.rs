@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
-use ratekeeper::{Demand, Mode};
+use ratekeeper::{Decision, Demand, InvalidInput, Mode};
 
 use super::Limiter;
 use super::rule::KeyOf;
@@ -89,6 +89,16 @@ impl Asked {
     #[inline]
     pub(super) fn demand<'a>(&'a self, limiter: &'a ratekeeper::Limiter<Asked>) -> Demand<'a> {
         limiter.demand(self).cost(self.cost)
+    }
+
+    /// Decides on it in memory.
+    #[inline]
+    pub(super) fn check_into(
+        &self,
+        limiter: &ratekeeper::Limiter<Asked>,
+        decision: &mut Decision,
+    ) -> Result<(), InvalidInput> {
+        limiter.check_cost_into(self, self.cost, decision)
     }
 
     pub(super) fn mode(&self) -> Mode {

@@ -9,7 +9,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use ratekeeper::{Algorithm, Name, OnOutage, Quotas};
 
 use super::asked::Asked;
-use crate::arguments::{choice, on_outage as on_outage_of, type_name};
+use crate::arguments::{choice, on_outage as on_outage_of, plain_function, type_name};
 use crate::error::Failure;
 use crate::quota::{Quota, quota_of};
 
@@ -62,11 +62,10 @@ impl Rule {
                 let message = "key: got a function for a rule for everyone; expected one of the two";
                 return Err(Failure::Input(message.to_owned()).into());
             }
-            Some(function) if !function.is_callable() => {
-                let message = format!("key: expected a function, got {}", type_name(&function));
-                return Err(PyTypeError::new_err(message));
+            Some(function) => {
+                plain_function("key", &function)?;
+                KeyOf::Function(function.unbind())
             }
-            Some(function) => KeyOf::Function(function.unbind()),
             None if everyone => KeyOf::Everyone,
             None => KeyOf::Asked,
         };

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use ratekeeper::policy::KeyFunction;
 
-use crate::arguments::type_name;
+use crate::arguments::{plain_function, type_name};
 
 thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
@@ -34,10 +34,7 @@ pub(super) fn looking_at<T>(request: Option<Py<PyAny>>, look: impl FnOnce() -> T
 
 /// A function of Python as the library has it.
 pub(super) fn key_function(function: &Bound<'_, PyAny>) -> PyResult<KeyFunction> {
-    if !function.is_callable() {
-        let message = format!("key_functions: expected functions, got {}", type_name(function));
-        return Err(PyTypeError::new_err(message));
-    }
+    plain_function("key_functions", function)?;
     let function = function.clone().unbind();
     Ok(KeyFunction::new(move |_| {
         Python::attach(|py| {

@@ -43,7 +43,10 @@ impl PolicyLimiter {
         let live = self.live(py)?;
         let demand = match live.known_service(service) {
             Some(service) => asked.show(py, self.policies.get(), |ask| service.demand(ask))?,
-            None => live.engine().raw(&[], OnOutage::default()).into_owned(),
+            None => {
+                live.policies().expect(service).map_err(Failure::from)?;
+                live.engine().raw(&[], OnOutage::default()).into_owned()
+            }
         };
         Ok(Asking::new(demand, None))
     }

@@ -4,16 +4,18 @@ use std::net::IpAddr;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyMapping};
+use pyo3::types::{PyBool, PyInt, PyMapping};
 use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
-use ratekeeper::policy::{Body, Facts, RequestFacts, Scalar};
+use ratekeeper::policy::{Body, Facts, JsonBody, RequestFacts, Scalar};
 
 use crate::arguments::type_name;
 use crate::error::Failure;
 
 /// What policies can see of a request.
 ///
-/// `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread).
+/// `target`: path and query as they were sent, or `request.get_full_path_info()` of Django.
+/// `headers`: pairs, in the order they came. `body`: the bytes that were read (None: unread);
+/// `unreadable_body` says that there is one, but it could not be read whole, which is no absence.
 /// `peer`: the address at the other end of the connection. `identity`: claims such as
 /// org, project, user, plan. `context` is what key functions are called with; the
 /// Request itself, if there is none.
@@ -36,7 +38,7 @@ impl Request {
 impl Request {
     #[new]
     #[pyo3(signature = (method = "GET", target = "/", *, route = None, headers = None, body = None, peer = None,
-        identity = None, context = None))]
+        identity = None, context = None, unreadable_body = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         method: &str,
@@ -47,6 +49,7 @@ impl Request {
         peer: Option<&str>,
         identity: Option<&Bound<'_, PyMapping>>,
         context: Option<Py<PyAny>>,
+        unreadable_body: bool,
     ) -> PyResult<Self> {
         let mut facts = RequestFacts::new(method, target);
         if let Some(route) = route {
@@ -59,6 +62,9 @@ impl Request {
         }
         if let Some(body) = body {
             facts = facts.body(body);
+        }
+        if unreadable_body {
+            facts = facts.unreadable_body();
         }
         if let Some(peer) = peer {
             let wrong = |_| Failure::Input(format!("peer: got {peer:?}; expected an IP address"));
@@ -131,11 +137,17 @@ impl Request {
         value.transpose()
     }
 
-    /// The JSON in the body; None if there is none.
+    /// Whether policies look into a body with this content type; if not, it counts as unreadable.
+    #[staticmethod]
+    fn looks_into(content_type: Option<&[u8]>) -> bool {
+        JsonBody::is_looked_into(content_type)
+    }
+
+    /// The JSON in the body; None if there is none that can be read.
     fn json(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match Facts::body(&self.facts) {
             Body::Json(json) => Ok(py.import("json")?.call_method1("loads", (json.to_string(),))?.unbind()),
-            Body::Unread | Body::Absent => Ok(py.None()),
+            Body::Unread | Body::Absent | Body::Unreadable => Ok(py.None()),
         }
     }
 }
@@ -165,6 +177,10 @@ fn scalar_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Scalar<'static>> 
     }
     if let Ok(number) = value.extract::<u64>() {
         return Ok(number.into());
+    }
+    if value.is_instance_of::<PyInt>() {
+        // A float would make one of many: its digits, as of numbers in bodies.
+        return Ok(value.str()?.extract::<String>()?.into());
     }
     let wrong = |_| {
         let got = type_name(value);

@@ -1,19 +1,22 @@
 //! Sources of policies that are followed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
+use ratekeeper::policy::source::file::{FileError, FileWatch, PolicyFile};
 use ratekeeper::policy::source::mongodb::{INTERVAL_DEFAULT, MongoSource, MongoWatch};
 use ratekeeper::policy::{Format, Policies as Book};
 
 use super::Policies;
 use crate::arguments::duration;
 use crate::error::Failure;
-use crate::runtime::{self, Own};
+use crate::runtime::{self, Own, fenced};
+
+/// A source that cannot be followed in a child is tried again, and not more often than this.
+const RETRY_MIN: Duration = Duration::from_millis(100);
 
 /// A source of policies that is being followed, until `stop`, or as long as the policies are used.
 /// What is in force stays in force. After a fork the child follows it anew with its
@@ -83,15 +86,40 @@ impl Following {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn file(&self) -> Option<PolicyFile> {
+        let Origin::File { path, format, debounce, poll } = &self.origin else { return None };
+        let file = PolicyFile::new(path).debounce(*debounce).poll_every(*poll);
+        Some(match format {
+            Some(format) => file.format(*format),
+            None => file,
+        })
+    }
+
     pub(super) fn start_file(&self, policies: &Book) -> Result<(), Failure> {
-        let Origin::File { path, format, debounce, poll } = &self.origin else { return Ok(()) };
-        let mut file = PolicyFile::new(path).debounce(*debounce).poll_every(*poll);
-        if let Some(format) = format {
-            file = file.format(*format);
-        }
+        let Some(file) = self.file() else { return Ok(()) };
         let watch = file.start(policies).map_err(Failure::policy)?;
-        *self.live() = Some(Own::new(Live::File(Arc::new(watch))));
+        fenced(|| *self.live() = Some(Own::new(Live::File(Arc::new(watch)))));
         Ok(())
+    }
+
+    /// Follows a file in a child. What is wrong with it is told by its own thread, so that whoever asks first does
+    /// not wait for it.
+    fn resume_file(&self, policies: &Book) -> Result<(), FileError> {
+        let Some(file) = self.file() else { return Ok(()) };
+        let watch = file.resume(policies)?;
+        if !self.is_stopped() {
+            *self.live() = Some(Own::new(Live::File(Arc::new(watch))));
+        }
+        Ok(())
+    }
+
+    /// The same, until it can be followed. The policies stay meanwhile.
+    async fn keep_resuming_file(&self, policies: &Book, path: &Path, poll: Duration) {
+        while !self.is_stopped() {
+            let Err(error) = self.resume_file(policies) else { return };
+            policies.source_failed(&path.display().to_string(), &error.to_string());
+            tokio::time::sleep(poll.max(RETRY_MIN)).await;
+        }
     }
 
     pub(super) async fn start_mongodb(&self, policies: &Book) -> Result<(), Failure> {
@@ -111,9 +139,14 @@ impl Following {
         }
         let policies = policies.clone();
         match &self.origin {
-            // What is wrong with the file was told to the parent, and is in the status.
-            Origin::File { .. } => {
-                let _ = self.start_file(&policies);
+            // Under the interpreter's lock, so only what takes no time and no fence.
+            Origin::File { path, poll, .. } => {
+                if self.resume_file(&policies).is_err() {
+                    let (this, path, poll) = (Arc::clone(&self), path.clone(), *poll);
+                    runtime::background(
+                        async move { this.keep_resuming_file(&policies, &path, poll).await },
+                    )?;
+                }
             }
             Origin::MongoDb(settings) => {
                 let interval = settings.interval.unwrap_or(INTERVAL_DEFAULT);
@@ -141,7 +174,8 @@ impl Following {
 
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        let live = self.live().take();
+        // Not within the fence: it waits for a thread that may be there.
+        let live = fenced(|| self.live().take());
         drop(live);
     }
 }

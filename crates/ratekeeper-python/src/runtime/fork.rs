@@ -8,9 +8,10 @@
 //! held under the interpreter's lock, which whoever forks has; or in a step of a future, and
 //! forks wait for those ([`gated`]).
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
@@ -24,7 +25,12 @@ use crate::logging;
 /// Counts forks, as seen from the children: what was made in another generation has
 /// no threads any more.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-static GATE: Gate = Gate { closed: AtomicBool::new(false), inside: AtomicUsize::new(0) };
+static GATE: Gate = Gate { closed: AtomicUsize::new(0), inside: AtomicUsize::new(0) };
+
+thread_local! {
+    /// Whether this thread is within a step that a fork waits for.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Which process this is, in a line of forks.
 pub(crate) fn generation() -> u64 {
@@ -57,13 +63,15 @@ fn after_fork_in_child() {
     GATE.inside.store(0, Ordering::Release);
     GENERATION.fetch_add(1, Ordering::AcqRel);
     logging::forget();
-    GATE.open();
+    // Other threads that were about to fork are not here either.
+    GATE.closed.store(0, Ordering::SeqCst);
 }
 
 /// Keeps forks out while a thread without the interpreter's lock may hold one of ours:
 /// in the child, nobody would ever give it back.
 struct Gate {
-    closed: AtomicBool,
+    /// Forks that are under way: of one in each of two threads, the first must not open it for the other.
+    closed: AtomicUsize,
     inside: AtomicUsize,
 }
 
@@ -71,7 +79,7 @@ impl Gate {
     fn enter(&self) {
         loop {
             self.inside.fetch_add(1, Ordering::SeqCst);
-            if !self.closed.load(Ordering::SeqCst) {
+            if self.closed.load(Ordering::SeqCst) == 0 {
                 return;
             }
             self.leave();
@@ -84,15 +92,15 @@ impl Gate {
     }
 
     fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        // A step of a future takes microseconds.
+        self.closed.fetch_add(1, Ordering::SeqCst);
+        // A step of a future takes microseconds, a reload of policies up to a second.
         while self.inside.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
     }
 
     fn open(&self) {
-        self.closed.store(false, Ordering::SeqCst);
+        self.closed.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -113,11 +121,28 @@ impl<F: Future> Future for Gated<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        GATE.enter();
-        let step = self.project().future.poll(context);
-        GATE.leave();
-        step
+        fenced(|| self.project().future.poll(context))
     }
+}
+
+/// Runs a step that a fork waits for. Not under the interpreter's lock: whoever forks has it.
+pub(crate) fn fenced<T>(step: impl FnOnce() -> T) -> T {
+    /// Leaves also if the step panics: or no fork would ever come to an end.
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            IS_INSIDE.set(false);
+            GATE.leave();
+        }
+    }
+    // Within one of its own, a thread must not wait for a fork that waits for it.
+    if IS_INSIDE.get() {
+        return step();
+    }
+    GATE.enter();
+    IS_INSIDE.set(true);
+    let _inside = Inside;
+    step()
 }
 
 /// What one process has made, and another must not touch: connections, threads, and

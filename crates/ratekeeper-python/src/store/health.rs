@@ -1,6 +1,9 @@
 //! How a store is doing, and what time it is there.
 
+use std::collections::BTreeMap;
+
 use pyo3::prelude::*;
+use ratekeeper::metrics::{Family, Kind, Value};
 use ratekeeper::{BreakerState, Timestamp};
 
 use crate::arguments::{duration, float, units, whole};
@@ -64,10 +67,29 @@ impl Health {
         self.0.evicted_exhausted
     }
 
+    /// Charges that a store in memory did not give back, because it can remember no more receipts.
+    #[getter]
+    fn refunds_refused(&self) -> u64 {
+        self.0.refunds_refused
+    }
+
     /// Checks that failed for any reason, those that the breaker refused included.
     #[getter]
     fn failures(&self) -> u64 {
         self.0.failures
+    }
+
+    /// The same by kind of failure: "timeout", "read_only", "unreadable" and so on.
+    #[getter]
+    fn failures_by_kind(&self) -> BTreeMap<&'static str, u64> {
+        self.0.by_kind.iter().map(|(kind, count, _)| (kind.name(), count)).collect()
+    }
+
+    /// The kinds of failure that go on.
+    #[getter]
+    fn failing(&self) -> Vec<&'static str> {
+        let lasting = self.0.by_kind.iter().filter(|(_, _, is_lasting)| *is_lasting);
+        lasting.map(|(kind, _, _)| kind.name()).collect()
     }
 
     /// Calls to the server ...
@@ -91,6 +113,21 @@ impl Health {
     fn __repr__(&self) -> String {
         format!("<{:?}>", self.0)
     }
+}
+
+/// A metric: its name, what it means, "counter" or "gauge", and its values, each with its labels.
+pub(super) type Metric =
+    (&'static str, &'static str, &'static str, Vec<(BTreeMap<&'static str, String>, u64)>);
+
+/// A metric as Python has it.
+pub(super) fn metric(family: Family) -> Metric {
+    let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
+    let samples = family.samples.into_iter().filter_map(|sample| match sample.value {
+        Value::Whole(value) => Some((sample.labels.into_iter().collect(), value)),
+        // Only the server has histograms.
+        Value::Buckets(..) => None,
+    });
+    (family.name, family.help, kind, samples.collect())
 }
 
 /// A clock for tests: it stands still until it is moved.

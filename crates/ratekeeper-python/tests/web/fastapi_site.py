@@ -56,3 +56,18 @@ async def messages_of(app: FastAPI, path: str, kind: str = "http", query: bytes 
     scope = {"type": kind, "method": "GET", "path": path, "headers": [], "query_string": query}
     await app(scope, receive, send)
     return sent
+
+
+async def lifespan_of(app: FastAPI) -> list[Any]:
+    """What an application sends when a server starts it and ends it."""
+    events = iter(["lifespan.startup", "lifespan.shutdown"])
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": next(events)}
+
+    await app({"type": "lifespan", "state": {}}, receive, send)
+    return sent

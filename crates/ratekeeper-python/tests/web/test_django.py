@@ -79,7 +79,7 @@ def test_a_project_has_its_own_limit_on_every_endpoint(site: Client, view: str) 
         ("/api/v1/datasets/7/asearch", "/api/v1/datasets/<int:dataset_id>/asearch"),
         ("/old/7", r"/^old/(?P<dataset_id>\d+)$"),
         ("/named", "custom_name"),
-        ("/classy", "/classy"),
+        ("/classy", "/classy:get"),
         ("/aclassy", "/aclassy"),
         ("/ninja/search/7?q=x", "/ninja/search/<item>"),
     ],
@@ -131,6 +131,7 @@ def test_stores_by_url_and_by_options(redis_backend: Backend) -> None:
         ({"RATELIMIT_STORES": None}, "RATELIMIT_STORES: expected a dictionary from names to stores, got NoneType"),
         ({"RATELIMIT_PROJECT": "nowhere.project_of"}, "RATELIMIT_PROJECT: No module named 'nowhere'"),
         ({"RATELIMIT_PROJECT": 3}, "RATELIMIT_PROJECT: got 3; expected a function, or its dotted name"),
+        ({"RATELIMIT_RETRY_AFTER_SPREAD": 101}, "RATELIMIT_RETRY_AFTER_SPREAD: retry_after_spread: got 101"),
         ({"RATELIMIT_BODY": "html"}, "RATELIMIT_BODY: got 'html'; expected one of 'detail', 'problem'"),
     ],
 )

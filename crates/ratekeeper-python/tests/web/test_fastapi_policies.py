@@ -106,8 +106,50 @@ def test_rules_see_bodies_and_handlers_get_them_whole(serve: Serve) -> None:
     assert client.post("/echo", body | {"items": [1]}).status == 200
     long = body | {"text": "x" * 300_000}
     answer = client.post("/echo", long)
-    assert (answer.json, answer.limits) == ({"length": len(json.dumps(long))}, {}), "too long to look into"
-    assert client.post("/echo", body, content_type="text/plain").limits == {}, "no JSON"
+    assert answer.json == {"length": len(json.dumps(long))}
+    assert answer.headers["ratelimit"] == '"tenant";r=0;t=60', "too long to be read, which costs all there is"
+    assert client.post("/echo", long).status == 429
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/vnd.api+json"):
+        other = {"tenant": kind, "items": [1]}
+        assert client.post("/echo", other, content_type=kind).headers["ratelimit"] == '"tenant";r=4;t=60', kind
+    assert client.post("/echo", body, content_type="image/png").status == 429, "counts as one that cannot be read"
+
+
+UNREADABLE = [b'{"rows": 1e999}', b'{"rows": "\\ud800"}', b"[" * 128 + b"]" * 128, b"{", b"\xff", b'{"rows": NaN}']
+
+
+def test_bodies_that_cannot_be_read_are_judged_whatever_they_say_they_are(serve: Serve) -> None:
+    policy = """
+    [[rules]]
+    name = "rows"
+    when = "body.rows > 100"
+    keys = "all"
+    quota = "1000/m fixed_window"
+    """
+    client = serve(guarded(policy))
+    kinds: list[dict[str, str]] = [{}, {"content_type": "text/plain"}, {"content_type": "application/json"}]
+    for headers in kinds:
+        for body in [*UNREADABLE, b'{"rows": "200"}', b'{"rows": 200}']:
+            answer = client.send("POST", "/echo", body, **headers)
+            assert (answer.json["length"], "ratelimit" in answer.headers) == (len(body), True), (headers, body)
+        for body in [b'{"rows": 100}', b"{}", b'{"rows": null}', b""]:
+            assert client.send("POST", "/echo", body, **headers).limits == {}, (headers, body)
+    assert "ratelimit" in client.send("POST", "/echo", b'{"rows": 1}', content_type="image/png").headers
+
+
+def test_a_request_beyond_its_budget_is_denied_whole(serve: Serve) -> None:
+    policy = """
+    [[rules]]
+    name = "expensive"
+    when = "body.tags.exists(t, t == 'expensive')"
+    keys = "all"
+    quota = "5/m"
+    """
+    client = serve(guarded(policy, options=HttpOptions()))
+    denied = client.post("/echo", {"tags": [0] * 30_000})
+    assert (denied.status, denied.json["reason"]) == (429, "condition_budget")
+    assert "retry-after" not in denied.headers
+    assert client.post("/echo", {"tags": [0]}).limits == {}
 
 
 def test_a_body_that_takes_long_is_not_waited_for(serve: Serve) -> None:
@@ -136,7 +178,8 @@ def late_body(port: int, body: bytes, asked: threading.Event) -> Any:
         connection.sendall(body[5:])
         response = http.client.HTTPResponse(connection)
         response.begin()
-        assert response.getheader("ratelimit") is None
+        # It is there and was not read: all such requests of the rule share a counter.
+        assert response.getheader("ratelimit") == '"tenant";r=0;t=60'
         return json.loads(response.read())
 
 
@@ -377,7 +420,7 @@ async def test_what_is_no_request_passes_untouched() -> None:
         seen.append((scope, receive, send))
 
     middleware = RateLimitMiddleware(inner, Settings())
-    for kind in ("lifespan", "websocket"):
+    for kind in ("lifespan", "another"):
         arguments: Any = ({"type": kind}, object(), object())
         await middleware(*arguments)
         assert seen.pop() == arguments

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Backend
-from fastapi import Depends, FastAPI, Request, WebSocket
+from fastapi import Depends, FastAPI, Request
 from servers import wait_for
 
 import ratekeeper.fastapi
@@ -83,29 +83,6 @@ def test_a_wrong_mode_enforces_and_is_logged_once(
         assert [client.get("/search", x_project="1:2").status for _ in range(3)] == [200, 429, 429]
     told = [record.message for record in caplog.records]
     assert len(told) <= 1 and all("rate limits are enforced: the function for the mode" in text for text in told)
-
-
-async def test_websockets_pass_by_limiters_of_the_application() -> None:
-    policies = Policies()
-    policies.install('service = "s"\n[[rules]]\nname = "r"\ncaller_key = true\nquota = "1/m"\n')
-    parsed = KeyRateLimiter("s", lambda request: "all", policies=PolicyLimiter(None, policies))
-    limiters = [ProjectRateLimiter(1, 60), PathRateLimiter(1, 60), parsed]
-    app = FastAPI(dependencies=[Depends(limiter) for limiter in limiters])
-    setup(app, store=Store.memory(), identify=lambda request: (1, 2))
-
-    @app.websocket("/ws")
-    async def greet(socket: WebSocket) -> None:
-        await socket.accept()
-        await socket.send_text("hello")
-        await socket.close()
-
-    @app.get("/")
-    async def index() -> None: ...
-
-    for _ in range(3):
-        sent = await messages_of(app, "/ws", "websocket")
-        assert [message["type"] for message in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
-    assert [(await messages_of(app, "/"))[0]["status"] for _ in range(2)] == [200, 429]
 
 
 @dataclasses.dataclass

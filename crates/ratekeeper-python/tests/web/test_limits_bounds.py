@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from conftest import DEADLINE, Backend
 from limits import RateLimitItemPerMinute
 from limits.storage import storage_from_string
 from limits.strategies import STRATEGIES
+from limits.aio.strategies import STRATEGIES as ASYNC_STRATEGIES
 
 import ratekeeper.limits_storage  # noqa: F401 (registers the storages)
 
@@ -23,3 +26,33 @@ def test_costs_of_any_size_are_denied_as_by_its_own_storages(backend: Backend, s
             # Each its own key: some count what they deny.
             assert not STRATEGIES[strategy](storage).hit(item, f"k{cost}", cost=cost), cost
     assert STRATEGIES[strategy](ours).hit(item, "k", cost=5)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_costs_that_are_floats(backend: Backend, strategy: str) -> None:
+    uri = "ratekeeper+memory://" if backend.server is None else f"ratekeeper+{backend.server.url}"
+    options = {} if backend.server is None else {"deadline": DEADLINE}
+    limiter: Any = STRATEGIES[strategy](storage_from_string(uri, **options))
+    item = RateLimitItemPerMinute(5)
+    assert [limiter.hit(item, "ann", cost=cost) for cost in (2.0, 3.0, 1.0)] == [True, True, False]
+    for cost in (1.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"^amount: got {cost}; expected a whole number$"):
+            limiter.hit(item, "bob", cost=cost)
+    with pytest.raises(TypeError, match="^amount: expected a whole number, got str$"):
+        limiter.hit(item, "bob", cost="2")
+    assert limiter.get_window_stats(item, "bob").remaining == 5, "what is no cost is not counted"
+
+
+@pytest.mark.parametrize("strategy", sorted(ASYNC_STRATEGIES))
+async def test_costs_that_are_floats_for_asyncio(backend: Backend, strategy: str) -> None:
+    uri = "async+ratekeeper+memory://" if backend.server is None else f"async+ratekeeper+{backend.server.url}"
+    options = {} if backend.server is None else {"deadline": DEADLINE}
+    limiter: Any = ASYNC_STRATEGIES[strategy](storage_from_string(uri, **options))
+    item = RateLimitItemPerMinute(5)
+    assert [await limiter.hit(item, "ann", cost=cost) for cost in (2.0, 3.0, 1.0)] == [True, True, False]
+    for cost in (1.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"^amount: got {cost}; expected a whole number$"):
+            await limiter.hit(item, "bob", cost=cost)
+    with pytest.raises(TypeError, match="^amount: expected a whole number, got str$"):
+        await limiter.hit(item, "bob", cost="2")
+    assert (await limiter.get_window_stats(item, "bob")).remaining == 5, "what is no cost is not counted"

@@ -10,7 +10,8 @@ from conftest import Backend
 from limits.storage import storage_from_string
 from servers import RedisServer
 
-from ratekeeper import limits_storage
+import ratekeeper.limits_storage  # noqa: F401 (registers the storages)
+from ratekeeper import _limits_reset
 
 
 def test_a_password_is_what_it_is(own_server: RedisServer) -> None:
@@ -31,11 +32,23 @@ def test_a_password_is_what_it_is(own_server: RedisServer) -> None:
     ],
 )
 def test_a_host_is_where_it_says(url: str, scheme: str) -> None:
-    client = limits_storage._client(url, b"pem" if scheme == "rediss" else None)
+    client = _limits_reset.client_of(url, b"pem" if scheme == "rediss" else None)
     known = client.connection_pool.connection_kwargs
     assert known["host"] == "valkey.internal"
     assert known.get("ssl_ca_data") == ("pem" if scheme == "rediss" else None)
     assert (client.connection_pool.connection_class is redis.SSLConnection) == (scheme == "rediss")
+
+
+def test_sentinels_are_asked_for_the_server() -> None:
+    url = "rediss+sentinel://ann:one@a.internal:1,b.internal/counters/2?sentinel_user=ben&sentinel_password=two"
+    pool = _limits_reset.client_of(url, b"pem").connection_pool
+    assert pool.service_name == "counters"
+    assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == ("ann", "one")
+    assert (pool.connection_kwargs["db"], pool.connection_kwargs["ssl_ca_data"]) == (2, "pem")
+    asked = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(sentinel["host"], sentinel["port"]) for sentinel in asked] == [("a.internal", 1), ("b.internal", 26379)]
+    assert all((sentinel["username"], sentinel["password"]) == ("ben", "two") for sentinel in asked)
+    assert all(sentinel["ssl_ca_data"] == "pem" for sentinel in asked)
 
 
 def test_sockets_are_reached(own_server: RedisServer) -> None:
@@ -44,6 +57,24 @@ def test_sockets_are_reached(own_server: RedisServer) -> None:
         storage: Any = storage_from_string(f"ratekeeper+{scheme}://{path}")
         storage.incr("key", 60)
         assert storage.reset() == 1
+
+
+def test_urls_of_sockets_mean_the_same_to_every_call(own_server: RedisServer) -> None:
+    path, password = own_server.folder / "server.sock", "s3cret word"
+    with redis.Redis(port=own_server.port) as client:
+        client.config_set("requirepass", password)
+    for query in (f"pass={password.replace(' ', '%20')}", f"user=default&pass={password.replace(' ', '+')}&db=3"):
+        storage: Any = storage_from_string(f"ratekeeper+redis+unix://{path}?{query}")
+        storage.incr("key", 60)
+        assert storage.reset() == 1, query
+        assert storage.get("key") == 0, query
+
+
+def test_a_protocol_is_no_argument_of_another_client(redis_backend: Backend) -> None:
+    assert redis_backend.server is not None
+    storage: Any = storage_from_string(f"ratekeeper+{redis_backend.server.url}/2?protocol=resp3")
+    storage.incr("key", 60)
+    assert storage.reset() == 1
 
 
 @pytest.mark.parametrize("prefix", ["a?c", "a*", "[ab]bc", "a\\bc", "^abc"])

@@ -127,3 +127,22 @@ class RequestLimits:
                 self.give_back()
 
         response.close = closed  # type: ignore[method-assign]
+
+
+def noted(request: HttpRequest, decision: Decision, limiter: Limiter, endpoint: str) -> HttpResponse | None:
+    """Tells a decision to whoever is to know, and raises `RateLimitExceeded` if it is a denial.
+
+    Without the middleware, Django would answer that with 500: then this is the answer.
+    """
+    limits = RequestLimits.of(request)
+    try:
+        limits.note(decision, limiter, endpoint)
+    except RateLimitExceeded as error:
+        # Who calls a view without a site, as tests do, takes the exception.
+        if limits.is_watched or getattr(request, "resolver_match", None) is None:
+            raise
+        response = error.response()
+        for name, value in limits.tally.headers(http_options()):
+            response[name] = value
+        return response
+    return None

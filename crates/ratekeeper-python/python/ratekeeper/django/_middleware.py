@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from . import _settings
+from ._checks import check_limits
 from ._exceeded import RateLimitExceeded, RequestLimits
 
 
@@ -21,6 +22,7 @@ class RateLimitMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         _settings.check()
+        check_limits()
         self.get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:

@@ -10,6 +10,7 @@
     RATELIMIT_LEGACY_HEADERS = False              # RateLimit-Limit, -Remaining and -Reset as well
     RATELIMIT_USE_X_PREFIX = False                # the same as X-RateLimit-*
     RATELIMIT_BODY = "detail"                     # of a 429; or "problem"
+    RATELIMIT_RETRY_AFTER_SPREAD = 0              # percent by which Retry-After is lengthened at random
 """
 
 from __future__ import annotations
@@ -110,7 +111,15 @@ def http_options() -> HttpOptions:
     body = _one_of("RATELIMIT_BODY", "detail", ("detail", "problem"))
     with_x = getattr(settings, "RATELIMIT_USE_X_PREFIX", False)
     plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", False)
-    return HttpOptions(body=body, legacy="X-RateLimit" if with_x else "RateLimit" if plain else None)
+    spread = getattr(settings, "RATELIMIT_RETRY_AFTER_SPREAD", 0)
+    try:
+        return HttpOptions(
+            body=body,
+            legacy="X-RateLimit" if with_x else "RateLimit" if plain else None,
+            retry_after_spread=spread,
+        )
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"RATELIMIT_RETRY_AFTER_SPREAD: {error}") from error
 
 
 @functools.cache

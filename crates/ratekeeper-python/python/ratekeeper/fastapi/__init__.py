@@ -43,7 +43,7 @@ from ._endpoint import endpoint_of
 from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
 from ._middleware import RateLimitMiddleware
 from ._openapi import describe
-from ._request import RateLimitExceeded, problem
+from ._request import RateLimitExceeded, WebSocketRateLimitExceeded, problem
 from ._settings import Claims, Identify, Project, Settings, project_of_state
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "RateLimitResult",
     "RateLimiter",
     "Settings",
+    "WebSocketRateLimitExceeded",
     "apply_element_rate_limit",
     "apply_rate_limit",
     "clear_org_rate_limit_overrides",

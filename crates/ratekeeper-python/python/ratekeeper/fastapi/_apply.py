@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from .._late import GiveBack, taken
 from .._modes import current_mode, said_mode
 from .._native import Decision, PolicyLimiter, Store
-from .._web import check_callable, check_kind, derive_policy_name, quota_of
+from .._web import bounded_suffix, check_callable, check_kind, derive_policy_name, quota_of
 from ..keys import bounded
 from ._places import Places, expect
 from ._request import RequestLimits, nobody, noted_endpoint, noted_project
@@ -99,10 +99,11 @@ async def apply_rate_limit(
     if project is None:
         return nobody(limits, request, store)
     name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
+    suffix = bounded_suffix(key_suffix)
     limiter = limits.settings.limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
     endpoint = noted_endpoint(limits, request)
     decision = await limiter.acheck_project(
-        f"{endpoint}{key_suffix}", *project, cost=increment_amount, mode=mode
+        f"{endpoint}{suffix}", *project, cost=increment_amount, mode=mode
     )
     limits.note(decision, mode, response, request)
 

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.types import Message, Receive, Scope
-
-
-def is_json(scope: Scope) -> bool:
-    """Whether a body says that it is JSON."""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kind = bytes(value).split(b";", 1)[0].strip().lower()
-            return kind == b"application/json" or kind.endswith(b"+json")
-    return False
+from starlette.types import Message, Receive
 
 
 class Body:

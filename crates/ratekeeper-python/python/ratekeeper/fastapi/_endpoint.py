@@ -22,6 +22,17 @@ _MOUNTS_MAX = 16
 _PATH_BYTES_MAX = 512
 
 
+def path_within(scope: Scope) -> str:
+    """The path within the application that the server serves; where that is mounted is no part of it."""
+    path: str = scope["path"]
+    # Of an application in another one, the outer one's: two of its parts may look the same.
+    root: str = scope.get("app_root_path", scope.get("root_path", ""))
+    # As Starlette does it: a root that the path does not begin with was taken off by a proxy.
+    if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
+        return path[len(root) :]
+    return path
+
+
 def endpoint_of(scope: Scope) -> str:
     """The endpoint of a request that has been routed; its path if no route was noted."""
     route = scope.get("route")

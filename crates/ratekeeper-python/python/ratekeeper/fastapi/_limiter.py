@@ -5,13 +5,14 @@
 import abc
 import dataclasses
 from collections.abc import Awaitable
+from typing import ClassVar
 
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from .._modes import Mode, current_mode
 from .._native import Decision, Limiter, Quota, Rule, Store, StoreError
-from .._web import OnOutage, check_kind, quota_of
+from .._web import OnOutage, check_kind, check_plain_callable, check_suffix, quota_of
 from ..keys import (
     OverrideScope,
     counter_subject,
@@ -22,13 +23,16 @@ from ..keys import (
     parse_org_override_key,
     parse_override_key,
 )
+from ._endpoint import path_within
 from ._places import Places, expect
 from ._request import RequestLimits, nobody, noted_endpoint, noted_project
 
 Asked = Decision | Awaitable[Decision] | None
 
 # The fields of a limiter that its limit is made of.
-_TERMS = frozenset({"max_requests", "expiry", "policy_name", "algorithm", "store", "on_outage"})
+_TERMS = frozenset({"max_requests", "expiry", "policy_name", "algorithm", "store", "on_outage", "key_suffix"})
+# What subclasses may make of a request, before there is anything to wait for.
+_MAKERS = ("make_key", "make_override_key", "make_org_override_key")
 
 
 # Each is itself: FastAPI tells dependencies apart by what they are equal to.
@@ -77,6 +81,8 @@ class RateLimiter(abc.ABC):
         """Makes of the fields what requests need. Tells what is wrong with them now, not with the first request."""
         quota = quota_of(self.max_requests, self.expiry, self.algorithm)
         check_kind("store", self.store, Store, None)
+        for name in _MAKERS:
+            check_plain_callable(f"{type(self).__name__}.{name}", getattr(self, name))
         Rule(self.policy_name, quota, on_outage=self.on_outage or "allow")
         self.quota = quota
 
@@ -89,6 +95,8 @@ class RateLimiter(abc.ABC):
     def quota(self, quota: Quota) -> None:
         self._quota = check_kind("quota", quota, Quota)
         self._holds = quota.algorithm == "concurrency"
+        self._is_fixed = quota.algorithm == "fixed_window"
+        self._text = str(quota)
         # What was made of other terms is not found by these.
         self._terms = object()
         if self._holds:
@@ -122,11 +130,14 @@ class RateLimiter(abc.ABC):
             # That nobody has set it up is told whoever asks.
             limits.store(self.store)
             return None
-        return self._check(request, limits, counter_subject(key), mode)
+        return self._check(request, limits, key, mode)
 
     async def _check(self, request: Request, limits: RequestLimits, key: str, mode: Mode) -> Decision:
         limiter, _ = self._limiter(limits)
-        endpoint, organisation, project = await self._override_scope(request, limiter.store) or _NOBODY
+        scope = await self._override_scope(request, limiter.store)
+        endpoint, organisation, project = scope or _NOBODY
+        # Only fixed windows are Application Kit's.
+        key = counter_subject(key, self._text, scope if self._is_fixed else None)
         places = Places.of(request.scope) if self._holds else None
         asked = limiter.acheck(key, organisation=organisation, project=project, endpoint=endpoint, mode=mode)
         # Of one quota, all that was charged is its place.
@@ -166,20 +177,36 @@ class RateLimiter(abc.ABC):
 _NOBODY = (None, None, None)
 
 
+@dataclasses.dataclass(eq=False)
 class ProjectRateLimiter(RateLimiter):
     """Limits each project on each endpoint, with overrides of the project and of its organisation.
 
-    Counters and overrides are those of Application Kit. Requests of nobody that
-    `setup(identify=...)` knows are not limited: authenticate first.
+    Counters and overrides are those of Application Kit: one for a project on an endpoint. A second limit there
+    needs a `key_suffix`, which keeps a counter of its own; without one, `setup` refuses it when the application starts.
+    Requests of nobody that `setup(identify=...)` knows are not limited: authenticate first.
     """
+
+    key_suffix: str = dataclasses.field(default="", kw_only=True)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         # Keys that a subclass makes have to be read; those that are made here need not be.
-        names = ("make_key", "make_override_key", "make_org_override_key")
-        cls._own_keys = any(getattr(cls, name) is not getattr(ProjectRateLimiter, name) for name in names)
+        cls._own_keys = any(getattr(cls, name) is not getattr(ProjectRateLimiter, name) for name in _MAKERS)
 
-    _own_keys = False
+    _own_keys: ClassVar[bool] = False
+
+    def _take_terms(self) -> None:
+        check_suffix(self.key_suffix)
+        super()._take_terms()
+
+    @property
+    def shares_counter(self) -> bool:
+        """Whether a project's counter is the one that Application Kit has for its endpoint, with this suffix."""
+        return self._is_fixed and not self._own_keys
+
+    def _endpoint(self, limits: RequestLimits, request: Request) -> str:
+        endpoint = noted_endpoint(limits, request)
+        return f"{endpoint}{self.key_suffix}" if self.key_suffix else endpoint
 
     def _ask(self, request: Request, limits: RequestLimits, mode: Mode) -> Asked:
         if self._own_keys:
@@ -188,7 +215,9 @@ class ProjectRateLimiter(RateLimiter):
         if project is None:
             nobody(limits, request, self.store)
             return None
-        endpoint = noted_endpoint(limits, request)
+        if not self._is_fixed:
+            return super()._ask(request, limits, mode)
+        endpoint = self._endpoint(limits, request)
         limiter, at_once = self._limiter(limits)
         if at_once and limits.sends_headers:
             # Nothing to wait for, so nothing that can be awaited needs to be made; mostly nothing to do either.
@@ -200,24 +229,25 @@ class ProjectRateLimiter(RateLimiter):
     def make_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
         project = noted_project(limits, request)
-        return None if project is None else make_rate_limit_key(noted_endpoint(limits, request), *project)
+        return None if project is None else make_rate_limit_key(self._endpoint(limits, request), *project)
 
     def make_override_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
         project = noted_project(limits, request)
-        return None if project is None else make_override_key(noted_endpoint(limits, request), *project)
+        return None if project is None else make_override_key(self._endpoint(limits, request), *project)
 
     def make_org_override_key(self, request: Request) -> str | None:
         limits = RequestLimits.of(request.scope)
         project = noted_project(limits, request)
-        return None if project is None else make_org_override_key(noted_endpoint(limits, request), project[0])
+        return None if project is None else make_org_override_key(self._endpoint(limits, request), project[0])
 
 
 class PathRateLimiter(RateLimiter):
     """Limits each path as it was asked for, whoever asks: `/users/1` and `/users/2` are two.
 
-    For endpoints where nobody is known. Overrides do not apply.
+    For endpoints where nobody is known. Overrides do not apply. The root path of the application is no part of it:
+    whether a proxy takes it off or not, it is one path.
     """
 
     def make_key(self, request: Request) -> str | None:
-        return make_path_rate_limit_key(f"path:{request.scope['path']}")
+        return make_path_rate_limit_key(f"path:{path_within(request.scope)}")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import HTTPConnection
 from starlette.requests import Request as Connection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,12 +19,14 @@ from .._modes import Mode, current_mode, of_request, said_mode
 from .._native import Decision, Denial, HttpOptions, Request, ServiceLimiter, Tally
 from .._tracing import entry_span, tag_over_limit
 from .._web import denial_of, pair_of
-from ._body import Body, is_json
-from ._endpoint import find_endpoint
+from ._body import Body
+from ._endpoint import find_endpoint, path_within
 from ._peer import peer_address
 from ._places import Places, are_expected
-from ._request import SCOPE_KEY, RequestLimits
+from ._request import SCOPE_KEY, TRY_AGAIN_LATER, RequestLimits
 from ._settings import Settings
+from ._start import check_routes
+from ._websocket import POLICY_VIOLATION, answer_of, telling_socket
 
 # What a trace is told of a request that no route takes: its path is anything, and anybody's name.
 _NO_ROUTE = "no route"
@@ -41,6 +43,7 @@ class RateLimitMiddleware:
         self.app = app
         self.settings = settings
         self.service: ServiceLimiter | None = None
+        self._is_checked = False
         if settings.service is not None:
             if settings.policies is None:
                 raise ValueError("service: got one without policies; expected policies=PolicyLimiter(...) too")
@@ -48,12 +51,17 @@ class RateLimitMiddleware:
 
     # Neither this nor `told` below is a coroutine: each would cost a request as much as its check.
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http":
-            return self.app(scope, receive, send)
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            return self._started(scope, receive, send) if kind == "lifespan" else self.app(scope, receive, send)
+        if not self._is_checked:
+            # Servers may leave the start out, and so do test clients.
+            self._check(scope)
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if outer is None:
             limits = RequestLimits(self.settings, Tally(), entry_span())
-            send = _telling(limits, self.settings.options, send)
+            telling = _telling if kind == "http" else telling_socket
+            send = telling(limits, self.settings.options, scope, send)
         else:
             limits = RequestLimits(self.settings, outer.tally, outer.span)
             limits.outer = outer
@@ -67,6 +75,21 @@ class RateLimitMiddleware:
         if are_expected():
             return Places().watch(self.app, scope, receive, send)
         return self.app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        check_routes(getattr(scope.get("app"), "routes", ()), self.settings)
+        self._is_checked = True
+
+    async def _started(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses to start with limits that cannot be what was meant."""
+        try:
+            self._check(scope)
+        except ValueError as error:
+            await receive()
+            # Servers take an exception alone for an application that knows no start.
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await self.app(scope, receive, send)
 
     # Without a mode, the policies know theirs.
     async def _guarded(
@@ -87,12 +110,21 @@ class RateLimitMiddleware:
                 facts["identity"] = self._identity(facts["context"])
             except HTTPException as error:
                 return await _answer(error, scope, receive, send)
-        if needs.body and is_json(scope):
-            body = Body(receive, self.settings.body_bytes_max)
-            facts["body"] = await body.read(self.settings.body_wait)
-            receive = body.receive
+        if needs.body:
+            if scope["type"] != "http":
+                # What a WebSocket receives is no body.
+                facts["body"] = b""
+            # Mostly whatever it says it is: `request.json()` does not look at the content type either.
+            elif Request.looks_into(_content_type(scope)):
+                body = Body(receive, self.settings.body_bytes_max)
+                facts["body"] = await body.read(self.settings.body_wait)
+                receive = body.receive
+            facts["unreadable_body"] = facts["body"] is None
         decision = await taken(service.acheck(Request(**facts), mode=mode), service.arelease)
         if not limits.passes(decision, mode):
+            if scope["type"] == "websocket":
+                limits.deny(denial_of(decision, self.settings.options))
+                return await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
             return await _deny(decision, self.settings.options, send)
         if decision.over_limit:
             tag_over_limit(facts["route"] or _route(scope) or _NO_ROUTE, limits.span)
@@ -111,20 +143,26 @@ class RateLimitMiddleware:
 
 
 def _facts(scope: Scope) -> dict[str, Any]:
-    raw = scope.get("raw_path")
-    path = raw.decode("latin-1") if raw else quote(scope["path"])
+    # What Starlette routes by. It is decoded: of what stands in it, only these mean something else in a target.
+    path = path_within(scope).replace("%", "%25").replace("?", "%3F")
     query = scope.get("query_string", b"").decode("latin-1")
     client = scope.get("client")
     return {
-        "method": scope["method"],
+        # Of a WebSocket, that of its opening.
+        "method": scope.get("method", "GET"),
         "target": f"{path}?{query}" if query else path,
         "route": None,
         "headers": scope["headers"],
         "peer": client[0] if client else None,
         "identity": None,
         "body": None,
-        "context": Connection(scope),
+        "context": Connection(scope) if scope["type"] == "http" else HTTPConnection(scope),
     }
+
+
+def _content_type(scope: Scope) -> bytes | None:
+    kinds = (bytes(value) for name, value in scope["headers"] if name == b"content-type")
+    return next(kinds, None)
 
 
 def _request(facts: dict[str, Any]) -> Request:
@@ -143,7 +181,7 @@ def _route(scope: Scope) -> str | None:
     return find_endpoint(getattr(scope.get("app"), "routes", ()), scope)
 
 
-def _telling(limits: RequestLimits, options: HttpOptions, send: Send) -> Send:
+def _telling(limits: RequestLimits, options: HttpOptions, scope: Scope, send: Send) -> Send:
     tally = limits.tally
 
     def told(message: Message) -> Awaitable[None]:
@@ -172,6 +210,8 @@ def _tell_denial(denial: Denial, message: Message) -> None:
 
 async def _answer(error: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
     """Answers as the application does: the door is outside of its handlers."""
+    if scope["type"] == "websocket":
+        return await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": str(error.detail)})
 
     async def fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise error
@@ -183,8 +223,6 @@ async def _answer(error: HTTPException, scope: Scope, receive: Receive, send: Se
 
 async def _deny(decision: Decision, options: HttpOptions, send: Send) -> None:
     denial = denial_of(decision, options)
-    body = denial.body.encode()
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in denial.headers]
-    headers.append((b"content-length", str(len(body)).encode()))
+    body, headers = answer_of(denial)
     await send({"type": "http.response.start", "status": denial.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
-from fastapi import HTTPException
+from fastapi import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -22,8 +22,8 @@ Scope = MutableMapping[str, Any]
 SCOPE_KEY = "ratekeeper"
 
 _NONE_SET_UP = Settings()
-# WebSockets have no responses that could tell of limits.
-_NOT_LIMITED = Settings(mode="off")
+# What a WebSocket is closed with: "try again later".
+TRY_AGAIN_LATER = 1013
 
 
 class RateLimitExceeded(HTTPException):
@@ -40,6 +40,15 @@ class RateLimitExceeded(HTTPException):
         # The content type is that of the body, which the handler of the exception makes.
         own = [pair for pair in self.denial.headers if pair[0] != "content-type"]
         super().__init__(self.denial.status, detail_of(self.decision), dict([*own, *headers]))
+
+
+class WebSocketRateLimitExceeded(WebSocketException):
+    """A limit said no to a WebSocket: it is not opened, or closed with 1013, "try again later"."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision, self.result = RateLimitResult.both(decision)
+        self.denial = denial_of(self.decision, DETAIL)
+        super().__init__(TRY_AGAIN_LATER, detail_of(self.decision))
 
 
 async def problem(request: Request, error: Exception) -> Response:
@@ -71,8 +80,7 @@ class RequestLimits:
         """Those of a request; new ones if no middleware has made them."""
         limits: RequestLimits | None = scope.get(SCOPE_KEY)
         if limits is None:
-            settings = _NONE_SET_UP if scope["type"] == "http" else _NOT_LIMITED
-            limits = scope[SCOPE_KEY] = RequestLimits(settings, Tally(), entry_span())
+            limits = scope[SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), entry_span())
             limits.sends_headers = False
         return limits
 
@@ -97,8 +105,14 @@ class RequestLimits:
     def note(
         self, decision: Decision, mode: Mode | None, response: Response | None, request: HTTPConnection
     ) -> None:
-        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
+        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial.
+
+        Of a WebSocket, that is `WebSocketRateLimitExceeded`.
+        """
         if not self.passes(decision, mode):
+            if request.scope["type"] == "websocket":
+                self.deny(denial_of(decision, self.settings.options))
+                raise WebSocketRateLimitExceeded(decision)
             raise self._exceeded(decision, request.scope)
         if decision.over_limit:
             tag_over_limit(noted_endpoint(self, request), self.span)
@@ -106,13 +120,17 @@ class RequestLimits:
             for name, value in self.tally.headers(self.settings.options):
                 response.headers[name] = value
 
+    def deny(self, denial: Denial) -> None:
+        """Remembers what is answered, for the middlewares around."""
+        limits: RequestLimits | None = self
+        while limits is not None:
+            limits.denial = denial
+            limits = limits.outer
+
     def _exceeded(self, decision: Decision, scope: Scope) -> RateLimitExceeded:
         options = self.settings.options
         error = RateLimitExceeded(decision, self.tally.headers(options), options)
-        limits: RequestLimits | None = self
-        while limits is not None:
-            limits.denial = error.denial
-            limits = limits.outer
+        self.deny(error.denial)
         if options.content_type != DETAIL.content_type:
             # Those of the application that answers, which may be one that is mounted in the one that was set up.
             handlers = scope.get("starlette.exception_handlers")

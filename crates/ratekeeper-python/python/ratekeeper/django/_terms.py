@@ -1,0 +1,80 @@
+"""What decorated views say of their limits, so that it can be seen before there are requests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.views.generic import View as ClassView
+
+from .._native import Quota
+
+_ATTRIBUTE = "_ratekeeper_terms"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Terms(NamedTuple):
+    """One limit of a view."""
+
+    store: str
+    endpoint_name: str | None
+    quota: Quota
+    is_by_project: bool
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a project's counter is the one that Application Kit has for the endpoint."""
+        return self.is_by_project and self.quota.algorithm == "fixed_window"
+
+    @property
+    def text(self) -> str:
+        """What is part of the keys of other counters."""
+        return str(self.quota)
+
+    def endpoint(self, pattern: str, method: str | None) -> str:
+        """The endpoint: what it was named, or else the pattern, with the method of a class."""
+        return self.endpoint_name or (f"{pattern}:{method}" if method else pattern)
+
+    def beside(self, others: tuple[Terms, ...]) -> tuple[Terms, ...]:
+        """The limits of a view with this one more; ImproperlyConfigured if two would be one counter."""
+        for other in others:
+            if (other.store, other.endpoint_name) == (self.store, self.endpoint_name):
+                self.refuse(other, self.endpoint_name or "rate_limit")
+        return (*others, self)
+
+    def refuse(self, other: Terms, endpoint: str) -> None:
+        """Raises ImproperlyConfigured if this and another limit of an endpoint differ and count in one counter."""
+        if self.is_shared and other.is_shared and self.quota != other.quota:
+            raise ImproperlyConfigured(
+                f"{endpoint}: got two limits by project, {other.quota} and {self.quota}, for which Application Kit has one "
+                "counter; expected one, or a counter of its own for the second, by another endpoint_name"
+            )
+
+
+def limits_of(view: Any) -> tuple[Terms, ...]:
+    """The limits of a view, as far as its decorators hand them on."""
+    found = getattr(view, _ATTRIBUTE, ())
+    return found if isinstance(found, tuple) else ()
+
+
+def marked(view: Function, limits: tuple[Terms, ...]) -> Function:
+    """A view that says its limits."""
+    setattr(view, _ATTRIBUTE, limits)
+    return view
+
+
+def bound_method(view: Any) -> Any:
+    """The bound method that a view is made of; None if it is a function."""
+    # `method_decorator` hands it on as a partial of the bound one, perhaps within other decorators.
+    while view is not None and not isinstance(view, functools.partial):
+        view = getattr(view, "__wrapped__", None)
+    return getattr(view, "func", None)
+
+
+def http_method(view: Any) -> str | None:
+    """The HTTP method that a view answers, if it is a method of a class that is named so."""
+    name = getattr(bound_method(view), "__name__", None)
+    return name if name in ClassView.http_method_names else None
