@@ -12,6 +12,7 @@
 mod memory;
 mod policy;
 mod redis;
+mod router;
 mod server;
 mod web;
 
@@ -23,7 +24,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 type Path = fn(&Run) -> Result<()>;
 
 /// The paths that are asked here; `scripts/instructions.py` has the list with the others.
-const PATHS: [(&str, Path); 11] = [
+const PATHS: [(&str, Path); 15] = [
     ("memory-admitted", memory::admitted),
     ("memory-denied", memory::denied),
     ("memory-three-quotas", memory::three_quotas),
@@ -32,8 +33,12 @@ const PATHS: [(&str, Path); 11] = [
     ("redis-batch", redis::batch),
     ("script-short-way", redis::short_way),
     ("script-four-tiers", redis::four_tiers),
+    ("script-override", redis::overridden),
     ("http-fields", web::fields),
     ("web-layer", web::layer),
+    ("axum-bare", router::bare),
+    ("axum-allowed", router::allowed),
+    ("axum-denied", router::denied),
     ("server-limit", server::limit),
 ];
 /// How many different keys a path asks for. A store in memory hashes under a secret of its own:

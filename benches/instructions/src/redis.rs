@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratekeeper::store::redis::Rehearsal;
-use ratekeeper::{Charge, Charges, Check, Key, Name, Quota, RedisStore, Store};
+use ratekeeper::{Charge, Charges, Check, Key, Name, Override, OverrideScope, Quota, RedisStore, Store};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{PLENTY, Result, Run};
@@ -44,6 +44,26 @@ pub(super) fn short_way(run: &Run) -> Result<()> {
 /// Four quotas of one rule.
 pub(super) fn four_tiers(run: &Run) -> Result<()> {
     ask_script(run, &[PLENTY, "200000/2d", "300000/3d", "400000/4d"])
+}
+
+/// A fixed window whose project has a limit of its own.
+pub(super) fn overridden(run: &Run) -> Result<()> {
+    let quota: Quota = "1000/d fixed_window".parse()?;
+    let subject = &crate::keys("user")[0];
+    let scope = OverrideScope::project("/per-project", "42", "7")?;
+    runtime()?.block_on(async {
+        let store = store(run)?;
+        store.overrides().set(scope, Override::limit(100_000)).await?;
+        for number in 0..run.iterations {
+            let key = Key::new(Name::new("per-project")?, subject)?;
+            let charge = Charge::new(key, &quota).overridable(scope);
+            let decision = store.check(&Check::one(&charge)).await?;
+            if !decision.is_allowed() || decision.verdicts()[0].quota().limit() != 100_000 {
+                return Err(format!("check {number} went wrong: {decision:?}").into());
+            }
+        }
+        Ok(())
+    })
 }
 
 /// One check after the other, all for one key: how soon a server finds one among others is another matter with

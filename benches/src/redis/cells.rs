@@ -6,8 +6,10 @@ use crate::redis::scenario::Scenario;
 
 /// How many callers there are in the cells that most targets are about.
 pub const CALLERS_MAIN: usize = 64;
+/// So many that most of them wait in our queue.
+pub const CALLERS_CROWD: usize = 512;
 /// How many callers ask at once.
-pub const CALLERS: [usize; 3] = [1, CALLERS_MAIN, 512];
+pub const CALLERS: [usize; 3] = [1, CALLERS_MAIN, CALLERS_CROWD];
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@ use ratekeeper_testkit::servers::Flavour;
 
 use crate::redis::FLAVOURS;
 use crate::redis::accuracy::{EXACT, Finding};
-use crate::redis::cells::{CALLERS_MAIN, Candidate, Cell};
+use crate::redis::cells::{CALLERS_CROWD, CALLERS_MAIN, Candidate, Cell};
 use crate::redis::rounds::{Figures, Results};
 use crate::redis::scenario::Scenario;
 use crate::series::{Ratio, Series};
@@ -17,6 +17,8 @@ const OVER_LIMITADOR_MIN: f64 = 4.0;
 const OF_BARE_MIN: f64 = 0.9;
 const ALONE_P50_MAX: f64 = 1.15;
 const OVERRIDES_OVER_PLAIN_MIN: f64 = 1.8;
+/// For as many callers as wait in a queue.
+const CROWD_OVER_PLAIN_MIN: f64 = 2.5;
 const TIERS_CPU_MAX: f64 = 1.6;
 
 /// Every promise, server by server.
@@ -124,18 +126,24 @@ fn one_quota(ratios: &Ratios<'_>) -> Vec<Target> {
 
 fn other_scenarios(ratios: &Ratios<'_>) -> Vec<Target> {
     let rate =
-        |candidate| Place(Scenario::NoOverride, CALLERS_MAIN, candidate, |figures: &Figures| &figures.rate);
+        |scenario, callers, candidate| Place(scenario, callers, candidate, |figures: &Figures| &figures.rate);
+    let over_plain = |promise: &str, scenario, callers, least| {
+        let (of, over) =
+            (rate(scenario, callers, Candidate::Ours), rate(scenario, callers, Candidate::Plain));
+        let promise = format!(
+            "{promise}, {callers} callers: at least {least:.1}x the throughput of a script per request that does \
+             the same"
+        );
+        ratios.target(&promise, of, over, at_least(least))
+    };
     let server_cpu =
         |scenario| Place(scenario, CALLERS_MAIN, Candidate::Ours, |figures: &Figures| &figures.server_cpu);
-    vec![
-        ratios.target(
-            &format!(
-                "fixed window with two override look-ups, {CALLERS_MAIN} callers: at least \
-                 {OVERRIDES_OVER_PLAIN_MIN:.1}x the throughput of a script per request that does the same"
-            ),
-            rate(Candidate::Ours),
-            rate(Candidate::Plain),
-            at_least(OVERRIDES_OVER_PLAIN_MIN),
+    let mut targets = vec![
+        over_plain(
+            "fixed window with two override look-ups",
+            Scenario::NoOverride,
+            CALLERS_MAIN,
+            OVERRIDES_OVER_PLAIN_MIN,
         ),
         ratios.target(
             &format!(
@@ -146,7 +154,15 @@ fn other_scenarios(ratios: &Ratios<'_>) -> Vec<Target> {
             server_cpu(Scenario::OneQuota),
             at_most(TIERS_CPU_MAX),
         ),
-    ]
+    ];
+    if ratios.flavour == FLAVOURS[0] {
+        // Measured on one server only.
+        let scenario = Scenario::ProjectOverride;
+        targets.push(over_plain(scenario.name(), scenario, CALLERS_MAIN, OVERRIDES_OVER_PLAIN_MIN));
+        let scenario = Scenario::OneQuota;
+        targets.push(over_plain(scenario.name(), scenario, CALLERS_CROWD, CROWD_OVER_PLAIN_MIN));
+    }
+    targets
 }
 
 fn exact(flavour: Flavour, accuracy: &[Finding]) -> Target {
