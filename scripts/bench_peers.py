@@ -19,6 +19,7 @@ FOLDER = ROOT / "target" / "peers"
 
 def run(*command: str | pathlib.Path) -> None:
     """Runs a command in the folder; its output is shown only if it fails."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     result = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True)
     if result.returncode != 0:
         tail = "\n".join((result.stdout + result.stderr).rstrip().splitlines()[-15:])
