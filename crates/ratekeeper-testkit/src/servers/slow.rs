@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::listen;
 
@@ -90,13 +91,18 @@ fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         shared.open().extend([copy(&client), copy(&server)]);
         let (from_client, to_server) = (copy(&client), copy(&server));
-        thread::spawn(move || pass(from_client, to_server, || true));
-        let shared = Arc::clone(shared);
+        thread::spawn(move || pass(from_client, to_server));
+        let (answers, delayed) = channel();
+        let of_reader = Arc::clone(shared);
         thread::spawn(move || {
-            pass(server, client, || {
-                thread::sleep(Duration::from_micros(shared.delay_micros.load(Ordering::Relaxed)));
-                number >= shared.cut_before.load(Ordering::Relaxed)
+            read(server, |bytes| {
+                let delay = Duration::from_micros(of_reader.delay_micros.load(Ordering::Relaxed));
+                let _ = answers.send((Instant::now() + delay, bytes.to_vec()));
             });
+        });
+        let of_writer = Arc::clone(shared);
+        thread::spawn(move || {
+            write_when_due(client, &delayed, || number >= of_writer.cut_before.load(Ordering::Relaxed));
         });
         number += 1;
     }
@@ -105,15 +111,33 @@ fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
     }
 }
 
-/// Passes bytes on, each time after asking whether to.
-fn pass(mut from: TcpStream, mut to: TcpStream, is_passed: impl Fn() -> bool) {
+/// Passes bytes on as they come.
+fn pass(from: TcpStream, mut to: TcpStream) {
+    read(from, |bytes| {
+        let _ = to.write_all(bytes);
+    });
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Reads until the other side ends.
+fn read(mut from: TcpStream, mut take: impl FnMut(&[u8])) {
     let mut bytes = vec![0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if is_passed() && to.write_all(&bytes[..count]).is_err() {
+        take(&bytes[..count]);
+    }
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// Writes each answer when it is due, if it is passed on at all. Answers wait beside each other, as on a long line: one
+/// that is late holds up no other.
+fn write_when_due(mut to: TcpStream, delayed: &Receiver<(Instant, Vec<u8>)>, is_passed: impl Fn() -> bool) {
+    while let Ok((due, bytes)) = delayed.recv() {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if is_passed() && to.write_all(&bytes).is_err() {
             break;
         }
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 impl Drop for SlowWay {
