@@ -8,9 +8,11 @@ that does not compile, or hangs without saying so, is a mistake in the list.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import queue
 import re
 import shutil
 import signal
@@ -25,10 +27,11 @@ import script_parts
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EDITS = ROOT / "scripts" / "wrong_edits.toml"
-# The copy that is edited. Always at the same place, and built into the folder of all tests:
-# dependencies that these have built are taken as they are.
-COPY = ROOT / "target" / "test-of-tests"
 TARGET = ROOT / "target"
+# The copies that are edited, one for each edit that is tried at the same time. Always at the same places.
+COPIES = TARGET / "test-of-tests"
+# Two builds of one crate keep two cores busy; more would only wait for each other.
+AT_ONCE = 2
 BUILD_SECONDS = 600
 # Ten times what the slower suite takes.
 TEST_SECONDS = 30
@@ -72,7 +75,6 @@ SUITES["policy"] = [
 SCRIPT = "RATEKEEPER_SCRIPT"
 CARGO = [os.environ.get("CARGO", "cargo"), "test", "--locked", "--quiet"]
 ENVIRONMENT = {
-    "CARGO_TARGET_DIR": str(TARGET),
     "CARGO_TERM_COLOR": "never",
     "RATEKEEPER_SERVERS": str(ROOT / "target" / "servers"),
     "RUST_BACKTRACE": "0",
@@ -119,6 +121,39 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
+class Copy:
+    """A copy of the working tree, and the folder it is built into.
+
+    The first is built into the folder of all tests: dependencies that these have built are taken as they are. Two
+    builds in one folder wait for each other, so each further copy has a folder of its own, which begins with the
+    dependencies that the first has built.
+    """
+
+    workspace: pathlib.Path
+    target: pathlib.Path
+
+    @classmethod
+    def number(cls, number: int) -> "Copy":
+        """The copy with a number, from 0."""
+        return cls(COPIES / str(number), TARGET if number == 0 else TARGET / f"test-of-tests-built-{number}")
+
+    def take_dependencies(self) -> None:
+        """Takes over what the first copy has built, but for programs and what only its own next build reads."""
+        if self.target == TARGET:
+            return
+        for folder in ("deps", ".fingerprint", "build"):
+            to = self.target / "debug" / folder
+            shutil.rmtree(to, ignore_errors=True)
+            shutil.copytree(TARGET / "debug" / folder, to, ignore=programs, symlinks=True)
+
+
+def programs(folder: str, names: list[str]) -> list[str]:
+    """Programs among the files of the folder of dependencies: large, and of no use to another build."""
+    is_deps = pathlib.Path(folder).name == "deps"
+    return [name for name in names if is_deps and pathlib.Path(name).suffix in ("", ".o")]
+
+
+@dataclasses.dataclass(frozen=True)
 class Verdict:
     """What came of an edit: in one word, by what, and what to show if it is bad."""
 
@@ -148,12 +183,12 @@ def copy_workspace(to: pathlib.Path) -> None:
             shutil.copyfile(ROOT / name, to / name)
 
 
-def run(command: list[str], workspace: pathlib.Path, seconds: float, **more: str) -> Run:
+def run(command: list[str], copy: Copy, seconds: float, **more: str) -> Run:
     """Runs a command until it ends or a test fails; when `seconds` are over, stops it and all it started."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, subprocess.Popen(
         command,
-        cwd=workspace,
-        env=os.environ | ENVIRONMENT | {"TMPDIR": folder} | more,
+        cwd=copy.workspace,
+        env=os.environ | ENVIRONMENT | {"CARGO_TARGET_DIR": str(copy.target), "TMPDIR": folder} | more,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -196,18 +231,18 @@ def failed_test(output: str) -> str:
 ALLOWED: dict[str, float] = {}
 
 
-def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False, **more: str) -> Verdict:
+def try_suite(suite: str, copy: Copy, hangs: bool = False, **more: str) -> Verdict:
     """Builds and runs a suite: noticed if a test fails, missed if none does."""
     command = CARGO + SUITES[suite]
     if suite == "script":
-        workspace = ROOT
+        copy = Copy(ROOT, TARGET)
     else:
         more |= BUILT_FAST
-    build = run([*CARGO, "--no-run", *SUITES[suite]], workspace, BUILD_SECONDS, **more)
+    build = run([*CARGO, "--no-run", *SUITES[suite]], copy, BUILD_SECONDS, **more)
     if build.code != 0:
         return Verdict("ERROR", "does not compile", tail(build.output))
     start, seconds = time.monotonic(), ALLOWED.get(suite, BUILD_SECONDS)
-    test = run(command, workspace, seconds, **more)
+    test = run(command, copy, seconds, **more)
     ALLOWED.setdefault(suite, max(TEST_SECONDS, 10 * (time.monotonic() - start)))
     if test.code is None:
         return Verdict("noticed" if hangs else "ERROR", f"hangs for {seconds:.0f} s")
@@ -218,35 +253,35 @@ def try_suite(suite: str, workspace: pathlib.Path, hangs: bool = False, **more: 
     return Verdict("noticed", failed_test(test.output), tail(test.output))
 
 
-def try_script_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
+def try_script_edit(edit: Edit, copy: Copy) -> Verdict:
     """Joins the parts of the script with one of them edited, and runs the tests on it."""
     pieces = [
         part.text.replace(edit.find, edit.replace) if part.file == pathlib.Path(edit.file) else part.text
-        for part in script_parts.parts(workspace)
+        for part in script_parts.parts(copy.workspace)
     ]
-    wrong = workspace / "wrong.lua"
+    wrong = copy.workspace / "wrong.lua"
     wrong.write_text("".join(pieces))
-    return try_suite(edit.tests, workspace, edit.hangs, **{SCRIPT: str(wrong)})
+    return try_suite(edit.tests, copy, edit.hangs, **{SCRIPT: str(wrong)})
 
 
-def try_edit(edit: Edit, workspace: pathlib.Path) -> Verdict:
+def try_edit(edit: Edit, copy: Copy) -> Verdict:
     """Applies an edit, runs its tests and takes it back."""
     if edit.tests == "script":
-        return try_script_edit(edit, workspace)
-    path = workspace / edit.file
+        return try_script_edit(edit, copy)
+    path = copy.workspace / edit.file
     original = path.read_text()
     path.write_text(original.replace(edit.find, edit.replace))
     try:
-        return try_suite(edit.tests, workspace, edit.hangs)
+        return try_suite(edit.tests, copy, edit.hangs)
     finally:
         path.write_text(original)
 
 
-def unedited_pass(suites: set[str], workspace: pathlib.Path) -> bool:
+def unedited_pass(suites: set[str], copy: Copy) -> bool:
     """Whether the tests pass as they are; says so if not."""
     for suite in sorted(suites):
         start = time.monotonic()
-        verdict = try_suite(suite, workspace)
+        verdict = try_suite(suite, copy)
         if verdict.word != "MISSED":
             print(f"error: `{suite}` fails without any edit: {verdict.by}\n{verdict.details}", flush=True)
             return False
@@ -254,21 +289,39 @@ def unedited_pass(suites: set[str], workspace: pathlib.Path) -> bool:
     return True
 
 
-def try_all(edits: list[Edit], workspace: pathlib.Path) -> int:
-    """Tries all edits, a line for each; returns how many were not noticed."""
+def try_all(edits: list[Edit], copies: list[Copy]) -> int:
+    """Tries all edits, as many at a time as there are copies, a line for each; returns how many were not noticed."""
+    free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def attempt(edit: Edit) -> tuple[Verdict, float]:
+        copy, start = free.get(), time.monotonic()
+        try:
+            return try_edit(edit, copy), time.monotonic() - start
+        finally:
+            free.put(copy)
+
     failed = 0
-    for number, edit in enumerate(edits, 1):
-        start = time.monotonic()
-        verdict = try_edit(edit, workspace)
-        seconds = time.monotonic() - start
-        counter = f"[{number}/{len(edits)}]"
-        print(f"{counter} {verdict.word}  {edit.name}  ({verdict.by}, {seconds:.1f} s)", flush=True)
-        if verdict.word != "noticed":
-            failed += 1
-            print(f"    {edit.file}: {edit.find!r} -> {edit.replace!r}", flush=True)
-            if verdict.details:
-                print(verdict.details, flush=True)
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        for number, (edit, (verdict, seconds)) in enumerate(zip(edits, pool.map(attempt, edits)), 1):
+            counter = f"[{number}/{len(edits)}]"
+            print(f"{counter} {verdict.word}  {edit.name}  ({verdict.by}, {seconds:.1f} s)", flush=True)
+            if verdict.word != "noticed":
+                failed += 1
+                print(f"    {edit.file}: {edit.find!r} -> {edit.replace!r}", flush=True)
+                if verdict.details:
+                    print(verdict.details, flush=True)
     return failed
+
+
+def prepared_copies(first: Copy) -> list[Copy]:
+    """All copies, ready to be edited; the first one has been."""
+    others = [Copy.number(number) for number in range(1, AT_ONCE)]
+    for copy in others:
+        copy_workspace(copy.workspace)
+        copy.take_dependencies()
+    return [first, *others]
 
 
 def arguments() -> argparse.Namespace:
@@ -287,15 +340,16 @@ def main() -> int:
     edits = [edit for edit in load() if edit.tests not in chosen.skip]
     if chosen.words:
         edits = [edit for edit in edits if any(word in edit.name + edit.file for word in chosen.words)]
-    copy_workspace(COPY)
-    problems = [(edit, edit.problem(COPY)) for edit in edits]
+    first = Copy.number(0)
+    copy_workspace(first.workspace)
+    problems = [(edit, edit.problem(first.workspace)) for edit in edits]
     wrong = [f"error: edit `{edit.name}`: {problem}" for edit, problem in problems if problem]
     if wrong or not edits:
         print("\n".join(wrong) or "error: no edit is selected", file=sys.stderr)
         return 1
-    if not unedited_pass({edit.tests for edit in edits}, COPY):
+    if not unedited_pass({edit.tests for edit in edits}, first):
         return 1
-    failed = try_all(edits, COPY)
+    failed = try_all(edits, prepared_copies(first))
     print(f"{len(edits) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
