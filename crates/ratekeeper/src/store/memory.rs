@@ -20,46 +20,48 @@
 //! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
 
 mod builder;
+mod decide;
 mod denials;
 mod few;
 mod fingerprint;
 mod fullness;
+mod ids;
 mod lock;
 mod locked;
 mod overrides;
 mod penal;
 mod receipts;
+mod refund;
 mod shard;
 mod slot;
+mod switches;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ratekeeper_core::{
-    Algorithm, Begin, Charge, Check, Clock, Decision, GiveBack, Held, Key, Ledger, Level, Quota, Reservation,
-    Settled, State, Timestamp, judge, judge_denied, judge_one, resolve, too_many_windows,
+    Algorithm, Charge, Check, Clock, Decision, Key, Ledger, Level, Quota, Reservation, Settled, Timestamp,
+    resolve,
 };
 use smallvec::SmallVec;
 
 pub use self::builder::MemoryStoreBuilder;
 use self::denials::Denials;
-use self::few::Few;
 use self::fingerprint::{Fingerprint, Fingerprinter};
 use self::fullness::Fullness;
 use self::lock::{Guard, Lock};
-use self::locked::{Locked, Part, full, shard_index};
+use self::locked::shard_index;
 use self::overrides::OverrideTable;
 pub use self::receipts::RECEIPTS_MAX;
 use self::receipts::Receipts;
-use self::shard::{Counter, Room, RuleNumber, Shard};
-use self::slot::Pressure;
+use self::shard::{Counter, RuleNumber, Shard};
 use super::meetings::Meetings;
 use super::{
-    FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind, StoreFuture,
-    random_secret,
+    FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
+    StoreFuture, random_secret,
 };
 use crate::clock::SystemClock;
-use crate::control::{Control, ControlCell, SWITCHES_MAX, Switch, Switches, validated};
+use crate::control::{Control, ControlCell};
 
 /// Counters a store holds unless told otherwise: about 50 MiB when full.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
@@ -103,12 +105,6 @@ pub struct MemoryStore {
     overrides: OverrideTable,
     control: ControlCell,
     meetings: Meetings,
-}
-
-/// The algorithm of a charge that has a counter for its window alone under the quota in force.
-fn windowed(charge: &Charge<'_>, resolved: Option<&(Quota, Level)>) -> Option<Algorithm> {
-    let quota = resolved.map_or(charge.quota(), |(quota, _)| quota);
-    (charge.window_number(quota) > 0).then(|| quota.algorithm())
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -258,277 +254,6 @@ impl MemoryStore {
         self.decide_one(charge, now, false, &mut Decision::default()).map(|_| ())
     }
 
-    #[inline]
-    fn decide_into(&self, check: &Check<'_>, decision: &mut Decision) -> Result<(), StoreError> {
-        let now = self.clock.now();
-        self.meetings.note(check);
-        let decided = match check.charges() {
-            _ if !check.penalties().is_empty() => self.decide_penal(check, now, decision),
-            [charge] => self.decide_one(charge, now, check.is_peek(), decision),
-            charges if check.is_peek() => self.decide_many(charges, now, true, decision),
-            charges => match self.charge_few(charges, now, decision) {
-                Few::Charged => Ok(Room::None),
-                Few::Found(counters, shards) => {
-                    let found = (&*counters, shards);
-                    Self::decide_locked(charges, &Resolved::new(), found, (now, false), decision)
-                }
-                Few::Many => self.decide_many(charges, now, false, decision),
-            },
-        };
-        // No shard is locked any more: whoever reads the log may ask the store.
-        match decided {
-            Ok(Room::None) => Ok(()),
-            Ok(room) => {
-                self.fullness.found(now, room);
-                Ok(())
-            }
-            Err(error) => {
-                if error.kind() == StoreErrorKind::Capacity {
-                    self.fullness.refused(now, &error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Says which room it needed; none for a counter that is there.
-    #[inline]
-    fn decide_one(
-        &self,
-        charge: &Charge<'_>,
-        now: Timestamp,
-        peek: bool,
-        decision: &mut Decision,
-    ) -> Result<Room, StoreError> {
-        // Before the lock: the window in force is part of the counter's identity.
-        let resolved;
-        let (quota, level) = if self.overrides.concern(charge) {
-            // Not asked twice whether there are any: the last one may be deleted meanwhile.
-            let table = self.overrides.snapshot();
-            resolved = resolve(charge, now, |scope| table.find(scope));
-            (&resolved.0, resolved.1)
-        } else {
-            (charge.quota(), charge.quota_level())
-        };
-        let fingerprint = self.fingerprint(charge, quota);
-        let algorithm = charge.quota().algorithm();
-        if let Some(slot) = self.denials[shard_index(fingerprint)].find(fingerprint)
-            && slot.is_live(now.as_micros())
-            && let Some(mut state) = slot.state(algorithm)
-            && judge_denied(charge, (quota, level), &mut state, now, decision)
-        {
-            decision.set_counters([fingerprint.high]);
-            return Ok(Room::None);
-        }
-        let mut shard = self.shard(fingerprint);
-        let Some(index) = shard.find(fingerprint) else {
-            if charge.window_number(quota) > 0
-                && !shard.has_window_for(fingerprint, algorithm, now.as_micros())
-            {
-                return Err(too_many_windows().into());
-            }
-            let mut state = State::vacant(algorithm);
-            judge_one(charge, (quota, level), &mut state, now, peek, decision);
-            decision.set_counters([fingerprint.high]);
-            let verdict = &decision.verdicts()[0];
-            if verdict.receipt().is_none() {
-                return Ok(Room::None);
-            }
-            let counter = Counter { fingerprint, rule: RuleNumber::of(charge.key()) };
-            // A shard holds one counter at least, and nothing is kept for this check.
-            let room = shard.make_room(&[counter.rule], now.as_micros(), |_| false);
-            shard.insert(counter, state, Pressure::of(verdict), now.as_micros());
-            return Ok(room);
-        };
-        if !shard.is_live(index, now.as_micros())
-            && charge.window_number(quota) > 0
-            && !shard.has_window_for(fingerprint, algorithm, now.as_micros())
-        {
-            return Err(too_many_windows().into());
-        }
-        let mut state = shard.take(index, algorithm);
-        judge_one(charge, (quota, level), &mut state, now, peek, decision);
-        decision.set_counters([fingerprint.high]);
-        if peek {
-            shard.put_back(index, state);
-        } else {
-            let verdict = &decision.verdicts()[0];
-            shard.put(index, state, Pressure::of(verdict));
-            if !verdict.is_admitted() {
-                shard.keep_denial(index);
-            }
-        }
-        Ok(Room::None)
-    }
-
-    fn decide_many<'c>(
-        &self,
-        charges: &'c [Charge<'c>],
-        now: Timestamp,
-        peek: bool,
-        decision: &mut Decision,
-    ) -> Result<Room, StoreError> {
-        let resolved = self.resolved(charges, now);
-        let counters = self.counters(charges, &resolved);
-        let shards = self.lock_all(&counters);
-        Self::decide_locked(charges, &resolved, (&counters, shards), (now, peek), decision)
-    }
-
-    /// Judges a check whose shards are locked.
-    fn decide_locked<'c>(
-        charges: &'c [Charge<'c>],
-        resolved: &Resolved,
-        (counters, mut shards): (&[Counter], Locked<'_>),
-        (now, peek): (Timestamp, bool),
-        decision: &mut Decision,
-    ) -> Result<Room, StoreError> {
-        let mut places = shards.places(counters);
-        let mut has_room = true;
-        // Of counters that are in use, nothing has to be made sure of.
-        if !shards.are_live(&places, now) {
-            let windowed = |index: usize| windowed(&charges[index], resolved.get(index));
-            shards.has_windows_for(counters, windowed, now)?;
-            // Without room for what is new, what is there can still deny.
-            has_room = peek || shards.make_room(counters, counters, now);
-            places = shards.places(counters);
-        }
-        let peek = peek || !has_room;
-        // Nothing is inserted before everything is judged, so places stand.
-        let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
-            parts.push(shards.part(counters[index], place, charge, resolved.get(index).copied()));
-        }
-        judge(&mut parts, now, peek, decision);
-        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.high));
-        shards.write_back(&mut parts, decision, now, peek);
-        match has_room {
-            true => Ok(shards.room()),
-            false if decision.is_allowed() => Err(full()),
-            false => Ok(Room::None),
-        }
-    }
-
-    /// Locks the shards of all `counters`, each once, in ascending order:
-    /// two checks that share shards can never wait for each other in a ring.
-    fn lock_all(&self, counters: &[Counter]) -> Locked<'_> {
-        const WORD: usize = u64::BITS as usize;
-        // A bit for each shard: they come out in ascending order.
-        let mut wanted = [0u64; SHARDS / WORD];
-        for counter in counters {
-            let index = shard_index(counter.fingerprint);
-            wanted[index / WORD] |= 1 << (index % WORD);
-        }
-        let mut locked = Locked::default();
-        for (word, mut bits) in wanted.into_iter().enumerate() {
-            while bits != 0 {
-                let index = word * WORD + bits.trailing_zeros() as usize;
-                locked.push(index, self.shards[index].0.lock());
-                bits &= bits - 1;
-            }
-        }
-        locked
-    }
-
-    fn reserve_now(&self, check: &Check<'_>, reservation: &Reservation<'_>) -> Result<Decision, StoreError> {
-        let mut ledger = self.ledger(reservation.id());
-        match ledger.begin(reservation, check, self.clock.now())? {
-            Begin::Repeat(decision) => Ok(*decision),
-            Begin::Full => {
-                let error = StoreError::capacity(format!("all {} idempotency ids are in use", self.max_ids));
-                self.fullness.refused(self.clock.now(), &error);
-                Err(error)
-            }
-            Begin::New => {
-                let mut decision = self.decide(check)?;
-                if reservation.held_for().is_some() {
-                    decision.set_held();
-                }
-                let held = check.charges().iter().zip(decision.verdicts());
-                let held = held.filter_map(|(charge, verdict)| {
-                    Held::new(self.counter(charge, verdict.quota()), charge, verdict)
-                });
-                ledger.record(reservation, check, &decision, held.collect());
-                Ok(decision)
-            }
-        }
-    }
-
-    /// What was remembered of the same check under this id.
-    pub(crate) fn recall(&self, check: &Check<'_>, under: &Reservation<'_>) -> Option<Decision> {
-        match self.ledger(under.id()).begin(under, check, self.clock.now()) {
-            Ok(Begin::Repeat(decision)) => Some(*decision),
-            Ok(Begin::New | Begin::Full) | Err(_) => None,
-        }
-    }
-
-    /// Remembers a decision that was charged without its id. At the bound of ids it is forgotten.
-    pub(crate) fn remember(&self, check: &Check<'_>, under: &Reservation<'_>, decision: &Decision) {
-        let mut ledger = self.ledger(under.id());
-        if let Ok(Begin::New) = ledger.begin(under, check, self.clock.now()) {
-            ledger.record(under, check, decision, Vec::new());
-        }
-    }
-
-    fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Counter>> {
-        // The remainder of LEDGERS is below LEDGERS, whatever the width.
-        self.ledgers[self.fingerprinter.id(id) as usize % LEDGERS].lock()
-    }
-
-    fn settle_now(&self, id: &[u8], actual: Option<u32>) -> Settled {
-        let now = self.clock.now();
-        // Held until the counters are right: who is told `Already` finds them so.
-        let mut ledger = self.ledger(id);
-        let held = match ledger.close(id, now) {
-            Err(answer) => return answer,
-            Ok(held) => held,
-        };
-        let counters: Vec<Counter> = held.iter().map(|charge| charge.counter).collect();
-        let mut shards = self.lock_all(&counters);
-        for charge in held {
-            if charge.adds(actual) {
-                shards.ensure(&counters, charge.counter, charge.quota(), now);
-            }
-            let fingerprint = charge.counter.fingerprint;
-            shards.update(fingerprint, charge.quota(), now, |state| charge.settle(state, now, actual));
-        }
-        let room = shards.room();
-        drop(shards);
-        self.fullness.found(now, room);
-        Settled::Done
-    }
-
-    fn refund_now(&self, check: &Check<'_>, decision: &Decision, units: u32) -> u64 {
-        let now = self.clock.now();
-        let charges = decision.given_back_to(check, units, |charge| self.number(charge));
-        charges.map(|back| u64::from(self.give_back(&back, now))).sum()
-    }
-
-    fn give_back(&self, back: &GiveBack<'_, '_>, now: Timestamp) -> u32 {
-        let quota = back.verdict.quota();
-        let counter = self.counter(&back.charge_made(), quota);
-        let fingerprint = counter.fingerprint;
-        let mut receipts = back.note.map(|note| (self.receipts.lock(), note));
-        let left = match &mut receipts {
-            Some((receipts, note)) => receipts.left(fingerprint.low, *note, back.units, now.as_micros()),
-            None => Some((0, back.units)),
-        };
-        let Some((before, units)) = left else {
-            drop(receipts);
-            back.put_back();
-            self.fullness.kept_back(now);
-            return 0;
-        };
-        let mut given = 0;
-        self.lock_all(&[counter]).update(fingerprint, quota, now, |state| {
-            let now = state.instant(now.as_micros());
-            given = state.refund(quota, now, units, back.receipt.less(before, quota));
-        });
-        if let Some((receipts, note)) = receipts.as_mut().filter(|_| given > 0) {
-            receipts.note(fingerprint.low, *note, given);
-        }
-        given
-    }
-
     /// The number of a charge's counter, the same in all windows.
     fn number(&self, charge: &Charge<'_>) -> u64 {
         self.fingerprint(charge, charge.quota()).high
@@ -617,38 +342,6 @@ impl Store for MemoryStore {
             refunds_refused,
             ..Health::default()
         }
-    }
-}
-
-impl Control for MemoryStore {
-    #[inline]
-    fn switches(&self) -> Option<Arc<Switches>> {
-        self.control.get()
-    }
-
-    fn read_switches(&self) -> StoreFuture<'_, Switches> {
-        StoreFuture::ready(Ok(self.control.get().map(|switches| (*switches).clone()).unwrap_or_default()))
-    }
-
-    fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {
-        let set = |switch| {
-            self.control.update(|switches| {
-                if switches.len() >= SWITCHES_MAX && !switches.contains_key(rule) {
-                    let now = self.clock.now();
-                    switches.retain(|_, switch| switch.is_live(now));
-                }
-                if switches.len() >= SWITCHES_MAX && !switches.contains_key(rule) {
-                    return Err(StoreError::capacity(format!("there are {SWITCHES_MAX} switches already")));
-                }
-                switches.insert(rule.to_owned(), switch);
-                Ok(())
-            })
-        };
-        StoreFuture::ready(validated(rule, switch).map_err(Into::into).and_then(set))
-    }
-
-    fn clear_switch<'a>(&'a self, rule: &'a str) -> StoreFuture<'a, bool> {
-        StoreFuture::ready(Ok(self.control.update(|switches| switches.remove(rule).is_some())))
     }
 }
 

@@ -6,10 +6,11 @@ use ratekeeper_core::{
 };
 use smallvec::SmallVec;
 
+use super::decide::windowed;
 use super::locked::{Locked, Part, full};
 use super::shard::{Counter, Room, RuleNumber};
 use super::slot::Pressure;
-use super::{INLINE, MemoryStore, windowed};
+use super::{INLINE, MemoryStore};
 use crate::store::StoreError;
 
 /// The counters of a penalty, in the order of [`Penalty::counters`].
