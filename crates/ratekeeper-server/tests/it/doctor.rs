@@ -108,7 +108,7 @@ fn sentinels_are_asked_one_by_one() {
         let at = |ports: &[u16], service: &str| {
             let places: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
             let url = format!("redis+sentinel://:s3cret@{}/{service}", places.join(","));
-            let report = Report::of(&["--timeout", "500", "--store", &url]);
+            let report = Report::of(&["--timeout", "10000", "--store", &url]);
             assert!(!report.json.to_string().contains("s3cret"), "{:#}", report.json);
             report
         };

@@ -10,8 +10,8 @@ use crate::setup::{DEADLINE, Setup, book, document};
 
 /// Short, so that silence is noticed soon; long enough for a server that is there.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a deadline may be late by on a busy machine.
-const SLACK: Duration = Duration::from_secs(3);
+/// What a deadline may be late by on a busy machine; the driver alone would wait for half a minute.
+const SLACK: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_killed_server_leaves_the_policies_and_comes_back() {

@@ -13,7 +13,7 @@ use ratekeeper::{
 use ratekeeper_testkit::servers::{BlackHole, Flavour};
 
 use super::load::CALLERS;
-use super::rig::{RULE, Rig, calls_of, cli, quota, server};
+use super::rig::{PATIENT, RULE, Rig, calls_of, cli, quota, server};
 use super::{PATIENCE, until};
 
 /// Never opens.
@@ -195,7 +195,9 @@ fn the_queue_has_a_bound() {
 #[test]
 fn a_refund_that_did_not_happen_is_not_counted() {
     let server = server(Flavour::Redis7, &[]);
-    let rig = Rig::new("refunds", &server, 10).connected();
+    let breaker = BreakerPolicy { consecutive: 1, ..BreakerPolicy::default() };
+    let settings = |builder: ratekeeper::RedisStoreBuilder| builder.deadline(PATIENT).breaker(breaker);
+    let rig = Rig::with("refunds", server.port(), 10, settings).connected();
     let charge = Charge::new(Key::new(Name::new(RULE).unwrap(), "refund").unwrap(), &rig.quota);
     let charge = charge.cost(6).unwrap();
     let check = Check::one(&charge);

@@ -24,7 +24,7 @@ fn subject(caller: usize) -> String {
 
 fn full_on(flavour: Flavour) {
     let server = server(flavour, &[("maxmemory-policy", "noeviction")]);
-    let rig = Rig::new(&format!("full, {flavour}"), &server, LIMIT).connected();
+    let rig = Rig::patient(&format!("full, {flavour}"), &server, LIMIT).connected();
     rig.spend("spent", LIMIT);
     rig.spend("half", LIMIT / 2);
     fill(&server);

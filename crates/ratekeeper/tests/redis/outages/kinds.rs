@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratekeeper::{Algorithm, BreakerState, Clock, Key, Name, Origin, Store, StoreErrorKind, Timestamp};
 use ratekeeper_testkit::servers::{Flavour, Server, SlowWay};
 
-use super::rig::{RULE, Rig, cli, server};
+use super::rig::{PATIENT, RULE, Rig, cli, server};
 use super::{PATIENCE, until};
 
 const LIMIT: u64 = 1_000_000;
@@ -17,7 +17,7 @@ const LIMIT: u64 = 1_000_000;
 fn an_unreadable_counter_is_logged_and_only_a_reset_deletes_it() {
     for flavour in [Flavour::Redis7, Flavour::Redis62, Flavour::Valkey9] {
         let server = server(flavour, &[]);
-        let rig = Rig::new("unreadable", &server, LIMIT).connected();
+        let rig = Rig::patient("unreadable", &server, LIMIT).connected();
         let key = format!("rk:c:{RULE}:secret-subject");
         let _ = cli(&server, &["RPUSH", &key, "x"]);
         let error = rig.ask("secret-subject", false).unwrap_err();
@@ -39,7 +39,7 @@ fn an_unreadable_counter_is_logged_and_only_a_reset_deletes_it() {
 #[test]
 fn a_user_who_may_not_write_is_logged() {
     let server = server(Flavour::Redis7, &[]);
-    let rig = Rig::new("NOPERM", &server, LIMIT).connected();
+    let rig = Rig::patient("NOPERM", &server, LIMIT).connected();
     assert!(rig.ask("ann", false).is_ok());
     let _ = cli(&server, &["ACL", "SETUSER", "default", "-set"]);
     until("a refusal", || {
@@ -54,7 +54,7 @@ fn a_user_who_may_not_write_is_logged() {
 fn a_node_of_a_cluster_is_refused_when_it_is_connected_to() {
     for flavour in [Flavour::Redis7, Flavour::Valkey9] {
         let server = server(flavour, &[("cluster-enabled", "yes")]);
-        let rig = Rig::new("cluster", &server, LIMIT);
+        let rig = Rig::patient("cluster", &server, LIMIT);
         rig.breaker_is(BreakerState::Open);
         let error = rig.ask("ann", false).unwrap_err();
         assert!(error.to_string().contains("node of a cluster"), "{error}");
@@ -69,7 +69,7 @@ fn keys_in_several_slots_of_a_cluster_are_logged() {
     let server = server(Flavour::Redis7, &[("cluster-enabled", "yes")]);
     let _ = cli(&server, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let _ = cli(&server, &["ACL", "SETUSER", "default", "-info"]);
-    let rig = Rig::new("CROSSSLOT", &server, LIMIT).connected();
+    let rig = Rig::patient("CROSSSLOT", &server, LIMIT).connected();
     // The node must have noticed that it has all slots.
     until("an answer", || rig.ask("ann", false).is_ok());
     let name = Name::new(RULE).unwrap();
@@ -90,7 +90,7 @@ fn keys_in_several_slots_of_a_cluster_are_logged() {
 fn answers_that_make_no_sense_are_logged() {
     const NONSENSE: &str = "rename-command EVALSHA \"\"\nrename-command DEL EVALSHA\n";
     let mut server = server(Flavour::Redis7, &[]);
-    let rig = Rig::new("nonsense", &server, LIMIT).connected();
+    let rig = Rig::patient("nonsense", &server, LIMIT).connected();
     assert!(rig.ask("ann", false).unwrap().is_allowed());
     let file = server.dir().join("redis.conf");
     let sensible = std::fs::read_to_string(&file).unwrap();
@@ -115,7 +115,8 @@ fn answers_that_make_no_sense_are_logged() {
 fn a_connection_that_is_down_leaves_its_checks_to_the_others() {
     let server = server(Flavour::Redis7, &[]);
     let way = SlowWay::to(server.port(), Duration::ZERO);
-    let rig = Rig::with("four connections", way.port(), LIMIT, |builder| builder.connections(4)).connected();
+    let settings = |builder: ratekeeper::RedisStoreBuilder| builder.connections(4).deadline(PATIENT);
+    let rig = Rig::with("four connections", way.port(), LIMIT, settings).connected();
     until("four connections", || way.connections() >= 4);
     way.cut_off(1);
     // The first to miss its answer is the last: the breaker would let five of them fail.

@@ -63,7 +63,7 @@ fn refuses(rig: &Rig, (kind, words): (StoreErrorKind, &str), begin: impl FnOnce(
 
 fn replica_on(flavour: Flavour) {
     let (server, master) = (server(flavour, &[]), BlackHole::start());
-    let rig = Rig::new(&format!("READONLY, {flavour}"), &server, LIMIT).connected();
+    let rig = Rig::patient(&format!("READONLY, {flavour}"), &server, LIMIT).connected();
     let port = master.port().to_string();
     refuses(
         &rig,
@@ -92,7 +92,7 @@ fn a_replica_of_valkey_9() {
 fn a_replica_without_its_master() {
     let (server, master) =
         (server(Flavour::Redis7, &[("replica-serve-stale-data", "no")]), BlackHole::start());
-    let rig = Rig::new("MASTERDOWN", &server, LIMIT).connected();
+    let rig = Rig::patient("MASTERDOWN", &server, LIMIT).connected();
     let port = master.port().to_string();
     refuses(
         &rig,
@@ -105,7 +105,7 @@ fn a_replica_without_its_master() {
 #[test]
 fn a_master_without_replicas() {
     let server = server(Flavour::Redis7, &[]);
-    let rig = Rig::new("NOREPLICAS", &server, LIMIT).connected();
+    let rig = Rig::patient("NOREPLICAS", &server, LIMIT).connected();
     let require = |replicas| drop(cli(&server, &["CONFIG", "SET", "min-replicas-to-write", replicas]));
     refuses(&rig, (StoreErrorKind::ReadOnly, "NOREPLICAS"), || require("1"), || require("0"));
 }
@@ -113,7 +113,7 @@ fn a_master_without_replicas() {
 #[test]
 fn a_disk_that_cannot_be_written() {
     let server = server(Flavour::Redis7, &[("save", "3600 1000000")]);
-    let rig = Rig::new("MISCONF", &server, LIMIT).connected();
+    let rig = Rig::patient("MISCONF", &server, LIMIT).connected();
     // A folder where the file should be.
     let dump = server.dir().join("dump.rdb");
     let save = |status: &str| {
@@ -141,7 +141,7 @@ fn send(server: &Server, command: &str) -> TcpStream {
 #[test]
 fn a_script_that_does_not_end() {
     let server = server(Flavour::Redis7, &[("lua-time-limit", "5")]);
-    let rig = Rig::new("BUSY", &server, LIMIT).connected();
+    let rig = Rig::patient("BUSY", &server, LIMIT).connected();
     let mut somebody = None;
     refuses(
         &rig,
@@ -159,7 +159,7 @@ fn a_server_that_reads_its_data() {
         ("loading-process-events-interval-bytes", "1024"),
     ];
     let server = server(Flavour::Redis7, &directives);
-    let rig = Rig::new("LOADING", &server, LIMIT).connected();
+    let rig = Rig::patient("LOADING", &server, LIMIT).connected();
     let _ = cli(&server, &["DEBUG", "POPULATE", "4000"]);
     let mut somebody = None;
     refuses(
