@@ -1,10 +1,11 @@
 //! The limits of a service, and what a middleware has to know beside them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::bounds::LIMIT_MAX;
 use ratekeeper::policy::{Ask, Facts, KeyFunction, Needs, Scalar, ServiceLimiter};
-use ratekeeper::{Admission, Demand, Started};
+use ratekeeper::{Admission, CounterClaim, Demand, Started};
 use ratekeeper::{Decision, InvalidInput, Origin, Outcome};
 use ratekeeper_http::HttpOptions;
 use tracing::{Instrument as _, Span};
@@ -34,6 +35,8 @@ pub struct Gate {
     spans: bool,
     observations: Observations,
     counters: Counters,
+    /// Held as long as the gate is there, so that no other one counts on its counters with other numbers.
+    _claim: Option<Arc<CounterClaim>>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +90,7 @@ impl Gate {
             spans: false,
             observations: Observations::default(),
             counters: Counters::default(),
+            _claim: None,
         }
     }
 
@@ -118,6 +122,10 @@ impl Gate {
 
     pub(crate) fn key(self, key: KeyFunction) -> Self {
         Self { key: Some(key), ..self }
+    }
+
+    pub(crate) fn claims(self, claim: Option<Arc<CounterClaim>>) -> Self {
+        Self { _claim: claim, ..self }
     }
 
     pub(crate) fn needs_identity(self, identity: IdentityNeeded) -> Self {

@@ -18,7 +18,7 @@ use ratekeeper::policy::{
     Facts, KeyFunction, KeySpec, OverridesSpec, Policies, PolicyLimiter, PolicySpec, RuleSpec, Scalar,
     Template,
 };
-use ratekeeper::{Algorithm, Field, InvalidInput, Mode, Quota, Store};
+use ratekeeper::{Algorithm, CounterClaim, Field, InvalidInput, Mode, Quota, Store};
 
 use crate::gate::{Gate, IdentityNeeded, is_name};
 
@@ -71,11 +71,14 @@ impl Terms {
         format!("{}/{}ms", self.max_requests, self.expiry.as_millis())
     }
 
+    fn quota(&self) -> Result<Quota, InvalidInput> {
+        let millis = u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX);
+        Quota::new(Algorithm::FixedWindow, self.max_requests, Duration::from_millis(millis))
+    }
+
     /// Its one rule.
     fn rule(&self) -> Result<RuleSpec, InvalidInput> {
-        let millis = u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX);
-        let quota = Quota::new(Algorithm::FixedWindow, self.max_requests, Duration::from_millis(millis))?;
-        Ok(RuleSpec::new(self.policy(), KeySpec::Caller, quota).mode(self.mode))
+        Ok(RuleSpec::new(self.policy(), KeySpec::Caller, self.quota()?).mode(self.mode))
     }
 
     fn gate(&self, store: Arc<dyn Store>, rule: RuleSpec, key: KeyFunction) -> Result<Gate, InvalidInput> {
@@ -136,12 +139,15 @@ macro_rules! common {
 /// A limit for every project on every endpoint.
 ///
 /// Its counter is Application Kit's: `ratelimit:ROUTE:ORGANISATION:PROJECT`, whatever the service and
-/// the policy are called. So a second one on the same endpoint needs a
-/// [`key_suffix`](ProjectLimit::key_suffix), and services that share a Redis share the counters of routes of
-/// the same name. Overrides are found by the route: where there is none, as around a router, nobody has any.
+/// the policy are called. So services that share a Redis share the counters of routes of
+/// the same name, and of two limits with other numbers on a store, the second is refused ([`ProjectLimit::gate`]): it
+/// needs a [`key_suffix`](ProjectLimit::key_suffix), which is another counter on the same endpoint, or both say which
+/// [`endpoint`](ProjectLimit::endpoint) they are about. Overrides are found by the route: where there is none, as around
+/// a router, nobody has any, unless the limit says its endpoint.
 #[derive(Clone, Debug)]
 pub struct ProjectLimit {
     terms: Terms,
+    endpoint: Option<String>,
     on_missing: OnMissingIdentity,
 }
 
@@ -151,7 +157,13 @@ impl ProjectLimit {
     /// So many requests in a window.
     #[must_use]
     pub fn new(max_requests: u64) -> Self {
-        Self { terms: Terms::new(max_requests), on_missing: OnMissingIdentity::default() }
+        Self { terms: Terms::new(max_requests), endpoint: None, on_missing: OnMissingIdentity::default() }
+    }
+
+    /// The endpoint that it counts for, whatever route a request has: for limits of several numbers on one store.
+    #[must_use]
+    pub fn endpoint(self, endpoint: impl Into<String>) -> Self {
+        Self { endpoint: Some(endpoint.into()), ..self }
     }
 
     /// What a request without an organisation and a project means.
@@ -163,20 +175,25 @@ impl ProjectLimit {
     /// The limit at the door of a service.
     ///
     /// # Errors
-    /// If a number is out of bounds or a name is none.
+    /// If a number is out of bounds, a name is none, or another gate on this store has the same counters with other
+    /// numbers. Without an [`endpoint`](ProjectLimit::endpoint), they are those of all routes.
     pub fn gate(&self, store: Arc<dyn Store>) -> Result<Gate, InvalidInput> {
-        let suffix = self.terms.suffix.replace('{', "{{").replace('}', "}}");
-        let of_route = Template::parse(&format!("{{route}}{suffix}"))
+        let suffix = &self.terms.suffix;
+        let claim = CounterClaim::new(self.endpoint.as_deref(), suffix, self.terms.quota()?);
+        let claim = store.counter_claims().map(|claims| claims.claim(claim)).transpose()?;
+        let route = self.endpoint.as_deref().map_or_else(|| "{route}".to_owned(), literal);
+        let of_route = Template::parse(&format!("{route}{}", literal(suffix)))
             .map_err(|error| InvalidInput::new(Field::Check, error.got, error.expected))?;
         let overrides = OverridesSpec { endpoint: Some(of_route), ..OverridesSpec::default() };
         let rule = self.terms.rule()?.overrides(overrides);
-        let suffix = self.terms.suffix.clone();
+        let (suffix, own) = (suffix.clone(), self.endpoint.clone());
         let key = KeyFunction::new(move |facts| {
             let (org, project) = (text(facts.claim("org")?)?, text(facts.claim("project")?)?);
-            Some(Cow::Owned(format!("{}{suffix}:{}:{}", endpoint(facts)?, part(&org), part(&project))))
+            let endpoint = own.as_deref().or_else(|| endpoint(facts))?;
+            Some(Cow::Owned(format!("{endpoint}{suffix}:{}:{}", part(&org), part(&project))))
         });
         let needed = IdentityNeeded { claims: &["org", "project"], on_missing: self.on_missing };
-        Ok(self.terms.gate(store, rule, key)?.needs_identity(needed))
+        Ok(self.terms.gate(store, rule, key)?.needs_identity(needed).claims(claim))
     }
 }
 
@@ -240,6 +257,11 @@ impl CustomLimit {
         });
         self.terms.gate(store, self.terms.rule()?, key)
     }
+}
+
+/// A text as a template that has it in it.
+fn literal(text: &str) -> String {
+    text.replace('{', "{{").replace('}', "}}")
 }
 
 /// The route that the service matched, or else the path.

@@ -59,6 +59,6 @@ pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder, StoredCounter};
 pub use store::{
-    BreakerState, FailureKinds, Health, OpenOptions, OpenedStore, Overrides, ScopedOverride, Store,
-    StoreError, StoreErrorKind, StoreFuture, StoreUrl,
+    BreakerState, CounterClaim, CounterClaims, FailureKinds, Health, OpenOptions, OpenedStore, Overrides,
+    ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl,
 };

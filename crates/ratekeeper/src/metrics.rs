@@ -14,6 +14,8 @@
 //! With the feature `prometheus`, [`Metrics`] is a collector for the registry of `prometheus-client`; with the feature
 //! `opentelemetry`, `Metrics::observe` makes instruments of a meter.
 
+#[cfg(feature = "policy")]
+mod decisions;
 mod families;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
@@ -24,6 +26,10 @@ mod prometheus;
 
 use std::sync::Arc;
 
+#[cfg(feature = "policy")]
+pub(crate) use self::decisions::counted;
+#[cfg(feature = "policy")]
+pub use self::decisions::{OTHER, Outcomes, RuleSeries, of_decisions};
 pub use self::families::{Family, Kind, SERIES_MAX, Sample, Value, of_store};
 #[cfg(feature = "policy")]
 pub use self::policies::of_policies;
@@ -36,8 +42,9 @@ use crate::store::Store;
 
 /// The metrics of this process: how its store is doing, what was decided without it, and how its policies are doing.
 ///
-/// Requests that were decided without a store are counted for the whole process, whichever limiter decided them. So one of
-/// these is enough for any number of limiters on a store.
+/// Decisions, and requests that were decided without a store, are counted for the whole process, whichever limiter decided
+/// them. So one of these is enough for any number of limiters on a store. Decisions are counted (with the feature `policy`)
+/// from when the first of these is made; rules in code have no service.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     store: Arc<dyn Store>,
@@ -49,6 +56,8 @@ impl Metrics {
     /// Those of a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
+        #[cfg(feature = "policy")]
+        decisions::count();
         Self {
             store,
             #[cfg(feature = "policy")]
@@ -68,6 +77,8 @@ impl Metrics {
     pub fn families(&self) -> Vec<Family> {
         #[allow(unused_mut, reason = "without policies, that is all")]
         let mut families = of_store(&self.store.health(), Outages::of_process());
+        #[cfg(feature = "policy")]
+        families.push(of_decisions(decisions::count(), self.policies.as_ref()));
         #[cfg(feature = "policy")]
         families.extend(self.policies.iter().flat_map(of_policies));
         families

@@ -1,5 +1,6 @@
 //! The seam between the limiter and where counters live.
 
+mod claims;
 mod failures;
 mod meetings;
 pub mod memory;
@@ -12,6 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+pub use self::claims::{CLAIMS_MAX, CounterClaim, CounterClaims};
 pub use self::failures::FailureKinds;
 pub use self::open::{
     OpenOptions, OpenedStore, SENTINEL_PORT, SENTINELS_MAX, StoreUrl, URL_BYTES_MAX, open, schemes,
@@ -88,6 +90,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The instant a check would be judged at now, as far as this process can
     /// tell without asking.
     fn now(&self) -> Timestamp;
+
+    /// Who uses which counters of Application Kit. With `None`, limits that share one are not noticed before
+    /// requests come.
+    fn counter_claims(&self) -> Option<&CounterClaims> {
+        None
+    }
 
     /// How the store is doing, for metrics and status pages.
     fn health(&self) -> Health {

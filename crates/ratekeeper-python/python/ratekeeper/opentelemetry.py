@@ -22,8 +22,9 @@ _READ_FOR = 0.5
 def observe(store: Store, policies: Policies | None = None, *, meter: Meter | None = None) -> None:
     """Makes an observable instrument for each metric; `meter` is that of the global provider unless it is given.
 
-    They are read when the application's own reader collects, and live as long as its provider. Requests that were decided
-    without the store are counted for the whole process, so one call is enough for any number of limiters on a store.
+    They are read when the application's own reader collects, and live as long as its provider. Decisions, and
+    requests that were decided without the store, are counted for the whole process, so one call is enough for any number of
+    limiters on a store. Decisions are counted from the first call on: those of rules in code have no service.
     """
     meter = meter or get_meter("ratekeeper")
     reading = _Reading(store, policies)

@@ -16,13 +16,16 @@ __all__ = ["Collector"]
 
 
 class Collector(_Collector):
-    """What a store and policies have to show, and the requests that were decided without the store.
+    """What a store and policies have to show, decisions by rule, and the requests that were decided without the store.
 
-    Those are counted for the whole process, so one collector is enough for any number of limiters on a store.
+    Both are counted for the whole process, so one collector is enough for any number of limiters on a store. Decisions are
+    counted from when the first one is made: those of rules in code have no service.
     """
 
     def __init__(self, store: Store, policies: Policies | None = None) -> None:
         self._store, self._policies = store, policies
+        # Counting begins here, and not with the first scrape.
+        store.metrics(policies)
 
     def collect(self) -> Iterable[Metric]:
         """Reads everything anew, without asking the store's server."""

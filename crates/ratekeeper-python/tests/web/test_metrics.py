@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from servers import REPOSITORY, nobody
 
-from ratekeeper import Limiter, Policies, Rule, Store
+from ratekeeper import Limiter, Policies, PolicyLimiter, Rule, Store
 from ratekeeper.opentelemetry import observe
 from ratekeeper.prometheus import Collector
 
@@ -67,6 +67,24 @@ def test_what_failed_open_is_in_the_next_scrape_and_in_the_log(
     assert values["ratekeeper_store_failures_total"] == 20
     lines = [record.getMessage() for record in caplog.records if "passed uncounted" in record.getMessage()]
     assert len(lines) == 2 and 'rules="one"' in lines[0] and 'rules="another"' in lines[1], lines
+
+
+def test_decisions_are_counted_by_rule(policies: Policies) -> None:
+    store, registry = Store.memory(), CollectorRegistry()
+    policies.install('service = "counted"\n[[rules]]\nname = "r"\ncaller_key = true\nquota = "2/1h fixed_window"\n')
+    registry.register(Collector(store, policies))
+    service, own = PolicyLimiter(store, policies).service("counted"), Limiter(store, Rule("in-code", "1/1h"))
+    for _ in range(3):
+        service.check(key="ann")
+        own.check("ann")
+    own.peek("ann")
+
+    def count(service: str, rule: str, outcome: str) -> float | None:
+        labels = {"service": service, "rule": rule, "plan": "default", "outcome": outcome}
+        return registry.get_sample_value("ratekeeper_decisions_total", labels)
+
+    assert (count("counted", "r", "allowed"), count("counted", "r", "denied")) == (2, 1)
+    assert (count("", "in-code", "allowed"), count("", "in-code", "denied")) == (1, 2)
 
 
 def test_a_meter_shows_what_a_scrape_does(policies: Policies) -> None:

@@ -7,18 +7,17 @@
 mod families;
 mod histogram;
 mod prometheus;
-mod series;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratekeeper::metrics::RuleSeries;
 pub use ratekeeper::metrics::{Family, Kind, SERIES_MAX, Sample, Value};
+pub(crate) use ratekeeper::metrics::{OTHER, Outcomes};
 use ratekeeper::{Decision, DemandRule, Verdict};
 
 pub(in crate::serve) use self::families::families;
 use self::histogram::Histogram;
-use self::series::RuleSeries;
-pub(crate) use self::series::{OTHER, Outcomes};
 use super::calls::Endpoint;
 
 /// The upper ends of the buckets for latencies, in seconds.
@@ -74,10 +73,10 @@ impl Metrics {
         self.batches.observe(&BATCH_BUCKETS, checks as f64);
     }
 
-    /// Notes what a rule had to do with a decision.
+    /// Notes what a rule had to do with a decision; the verdict that speaks for it.
     #[inline]
-    pub(crate) fn decided(&self, rule: &DemandRule<'_>, decision: &Decision, verdict: Option<&Verdict>) {
-        self.rules.note(rule, decision, verdict);
+    pub(crate) fn decided<'d>(&self, rule: &DemandRule<'_>, decision: &'d Decision) -> Option<&'d Verdict> {
+        self.rules.note(rule, decision)
     }
 
     /// Notes a connection for as long as what it returns is kept.

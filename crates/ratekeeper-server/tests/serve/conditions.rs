@@ -48,10 +48,23 @@ fn a_body_that_cannot_be_read_is_judged_all_the_same() {
         assert_eq!(names, ["\"rows\"", "\"tenants\"", "\"tags\"", "\"all\""], "{body}");
         assert_eq!(remaining(&reply.json())[1], 8 - index as u64, "one counter for all of them");
     }
+    let unread = client.call("/v1/check", &json!({ "method": "POST", "body_unreadable": true }));
+    assert_eq!((unread.status, remaining(&unread.json())), (200, vec![5, 5, 5, 95]), "{}", unread.text());
+    let both = client.call("/v1/check", &json!({ "body": {}, "body_unreadable": true }));
+    assert_eq!(both.status, 422);
+    assert!(
+        both.text().contains("body_unreadable") && both.text().contains("beside a body"),
+        "{}",
+        both.text()
+    );
+    for body_unreadable in [json!(false), json!(null)] {
+        let call = json!({ "body": { "tenant": "t" }, "body_unreadable": body_unreadable });
+        assert_eq!(client.call("/v1/check", &call).status, 200, "{call}");
+    }
     let confused = client.call("/v1/check", &json!({ "body": { "rows": "200" } })).json();
-    assert_eq!(remaining(&confused), [5, 95], "{confused}");
+    assert_eq!(remaining(&confused), [4, 92], "{confused}");
     let absent = client.call("/v1/check", &json!({ "body": {} })).json();
-    assert_eq!(remaining(&absent), [94], "{absent}");
+    assert_eq!(remaining(&absent), [91], "{absent}");
 }
 
 #[test]

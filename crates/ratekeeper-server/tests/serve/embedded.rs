@@ -11,7 +11,9 @@ use ratekeeper::metrics::{Kind, Metrics};
 
 use crate::rig::{Rig, Setup};
 
-const POLICY: &str = "service = \"s\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"5/s\"\n";
+/// A service of no other test: decisions are counted for the whole process.
+const POLICY: &str = "service = \"embedded\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"5/h\"\n";
+const DECISIONS: &str = "ratekeeper_decisions_total{";
 const CALL: &str = r#"{"charges":[{"key":"k","quota":"1/s"}]}"#;
 
 fn embedded(rig: &Rig) -> Metrics {
@@ -30,7 +32,9 @@ fn series_of(text: &str, names: &BTreeSet<&str>) -> BTreeSet<String> {
         let name = words.next().unwrap_or_default();
         names.contains(name) || name.strip_suffix("_total").is_some_and(|name| names.contains(name))
     };
-    lines.filter(|line| is_of(line)).collect()
+    // Other tests of this process decide as well.
+    let is_own = |line: &String| !line.starts_with(DECISIONS) || line.contains("service=\"embedded\"");
+    lines.filter(|line| is_of(line)).filter(is_own).collect()
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn a_registry_of_a_program_shows_what_a_server_does() {
     let (here, there) = (series_of(&shown, &names), series_of(served.text(), &names));
     assert_eq!(here, there);
     assert!(here.contains("ratekeeper_outage_decisions_total{outcome=\"allowed\"}"), "{here:?}");
-    assert!(here.contains("ratekeeper_rule_over_limit_total{service=\"s\",rule=\"r\"}"), "{here:?}");
+    assert!(here.contains("ratekeeper_rule_over_limit_total{service=\"embedded\",rule=\"r\"}"), "{here:?}");
 }
 
 /// A point as Prometheus would show it.
@@ -76,7 +80,10 @@ fn a_meter_of_a_program_shows_what_a_server_does() {
         };
         family.samples.iter().map(labels).collect::<Vec<_>>()
     });
-    let expected: BTreeSet<String> = expected.collect();
+    let is_own = |point: &String| {
+        !point.starts_with("ratekeeper_decisions ") || point.contains("service=\"embedded\"")
+    };
+    let expected: BTreeSet<String> = expected.filter(is_own).collect();
     let exporter = InMemoryMetricExporter::default();
     let reader = PeriodicReader::builder(exporter.clone()).build();
     let provider = SdkMeterProvider::builder().with_reader(reader).build();
@@ -100,6 +107,31 @@ fn a_meter_of_a_program_shows_what_a_server_does() {
             }
         }
     }
+    points.retain(is_own);
     assert_eq!(points, expected);
     provider.shutdown().unwrap();
+}
+
+/// What a program decides itself is counted under the same names, and comes to the same numbers.
+#[test]
+fn decisions_of_a_program_are_those_a_server_would_show() {
+    const OWN: &str = "service = \"counted\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"5/h\"\n";
+    let (rig, _) = Setup::policy(OWN).in_memory();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(embedded(&rig)));
+    let mut client = rig.client();
+    let statuses: Vec<u16> = (0..7).map(|_| client.post("/v1/check", "{}").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    assert_eq!(client.post("/v1/peek", "{}").status, 200);
+    let mut shown = String::new();
+    prometheus_client::encoding::text::encode(&mut shown, &registry).unwrap();
+    let of_rule = |text: &str| {
+        let lines =
+            text.lines().filter(|line| line.starts_with("ratekeeper_decisions_total{service=\"counted\""));
+        lines.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let served = rig.client().get("/metrics");
+    assert_eq!(of_rule(&shown), of_rule(served.text()));
+    let denied = "rule=\"r\",plan=\"default\",outcome=\"denied\"} 2";
+    assert!(of_rule(&shown).iter().any(|line| line.ends_with(denied)), "{shown}");
 }

@@ -41,15 +41,15 @@ fn leaves_without_a_loss(mut client: Client) -> bool {
 
 #[test]
 fn who_asks_late_in_a_drain_is_answered() {
-    const DRAIN: Duration = Duration::from_secs(6);
+    const DRAIN: Duration = Duration::from_secs(15);
     let (rig, _) = Setup::default().in_memory();
     let mut rare: Vec<Client> = (0..20).map(|_| rig.client()).collect();
     for client in &mut rare {
         assert_eq!(client.post("/v1/limit", CALL).status, 200);
     }
     rig.stop.drain(DRAIN);
-    // Two thirds of it: this is about time itself.
-    thread::sleep(DRAIN * 2 / 3);
+    // Three fifths of it: this is about time itself. The rest is for a busy machine.
+    thread::sleep(DRAIN * 3 / 5);
     for client in &mut rare {
         let last = client.post("/v1/limit", CALL);
         assert_eq!((last.status, last.header("connection")), (200, Some("close")));

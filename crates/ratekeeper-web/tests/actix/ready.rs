@@ -103,3 +103,18 @@ async fn a_key_of_ones_own_counts_and_none_is_not_limited() {
         assert_eq!(field(&ask(last).await, "ratelimit"), told.as_deref());
     }
 }
+
+#[actix_web::test]
+async fn limits_of_other_numbers_on_one_counter_are_refused_before_there_are_requests() {
+    let store = store();
+    let requests = RateLimit::new(ProjectLimit::new(10).gate(store.clone()).unwrap());
+    let minute = ProjectLimit::new(100).expiry(MINUTE);
+    let refused = minute.gate(store.clone()).unwrap_err().to_string();
+    assert!(refused.contains("100/min fixed_window on {route} beside 10/s fixed_window"), "{refused}");
+    minute.clone().key_suffix("/minute").gate(store.clone()).unwrap();
+    drop(requests);
+    let _search = minute.endpoint("/search").gate(store.clone()).unwrap();
+    let app = app!(ProjectLimit::new(7).endpoint("/other").gate(store).unwrap());
+    assert_eq!(left!(app, "/1", of("a", "1")), Some(6));
+    assert_eq!(left!(app, "/2", of("a", "1")), Some(5), "the endpoint that it says");
+}

@@ -198,3 +198,39 @@ async fn nobody_is_called_like_two_others_together() {
         assert_eq!(left(&app, of(org, project)).await, Some(0), "{org} {project}");
     }
 }
+
+/// Application Kit has one counter for both: each request would count twice, and the shorter window end the longer.
+#[tokio::test]
+async fn limits_of_other_numbers_on_one_counter_are_refused_before_there_are_requests() {
+    let (store, _) = store();
+    let second = ProjectLimit::new(10);
+    let first = second.gate(store.clone()).unwrap();
+    let minute = ProjectLimit::new(100).expiry(MINUTE);
+    let refused = minute.gate(store.clone()).unwrap_err().to_string();
+    assert!(refused.contains("100/min fixed_window on {route} beside 10/s fixed_window"), "{refused}");
+    assert!(refused.contains("key_suffix") && refused.contains("endpoint"), "{refused}");
+    let here = minute.clone().endpoint(ROUTE);
+    assert!(here.gate(store.clone()).is_err(), "the first one may count there as well");
+    // The same limit for another router; another counter; another store.
+    second.clone().policy_name("again").gate(store.clone()).unwrap();
+    minute.clone().key_suffix("/minute").gate(store.clone()).unwrap();
+    minute.gate(super::store().0).unwrap();
+
+    drop(first);
+    let _here = here.gate(store.clone()).unwrap();
+    assert!(second.clone().endpoint(ROUTE).gate(store.clone()).is_err());
+    second.endpoint("/elsewhere").gate(store).unwrap();
+}
+
+/// Around a router nobody knows the route.
+#[tokio::test]
+async fn a_limit_that_says_its_endpoint_counts_there_and_has_its_overrides() {
+    let (store, _) = store();
+    let gate = ProjectLimit::new(2).expiry(MINUTE).endpoint("/{search}").gate(store.clone()).unwrap();
+    let routes = Router::new().route(ROUTE, on_get(|| async { "ok" }));
+    let app = Router::new().fallback_service(tower::Layer::layer(&rate_limit(gate), routes));
+    assert_eq!(left(&app, of("1", "2")).await, Some(1));
+    let scope = OverrideScope::project("/{search}", "1", "2").unwrap();
+    store.overrides().set(scope, Override::limit(50)).await.unwrap();
+    assert_eq!(left(&app, of("1", "2")).await, Some(48));
+}

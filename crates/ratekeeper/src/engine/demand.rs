@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Algorithm, Charge, Charges, Emergency, Enforcement, InvalidInput, Key, Level, Name, OverrideScope, Quota,
-    Reservation,
+    Algorithm, Charge, Charges, Decision, Emergency, Enforcement, InvalidInput, Key, Level, Name,
+    OverrideScope, Quota, Reservation,
 };
 use smallvec::SmallVec;
 
@@ -194,12 +194,13 @@ impl<'a> Demand<'a> {
 
     /// The rules that apply.
     pub fn rules(&self) -> impl Iterator<Item = DemandRule<'_>> {
-        self.rules.iter().map(|asked| DemandRule {
-            rule: asked.terms.name,
-            plan: asked.plan.as_deref(),
-            level: asked.limits.level(),
-            subject: &asked.subject,
-        })
+        self.rules.iter().map(Asked::rule)
+    }
+
+    /// Counts a decision for metrics, if anybody wants to see them.
+    #[inline]
+    pub(super) fn count(&self, decision: &Decision) {
+        self.rules.iter().for_each(|asked| asked.count(decision));
     }
 
     /// The names of all quotas that are asked.
@@ -278,6 +279,30 @@ impl<'a> Demand<'a> {
 }
 
 impl<'a> Asked<'a> {
+    fn rule(&self) -> DemandRule<'_> {
+        DemandRule {
+            rule: self.terms.name,
+            plan: self.plan.as_deref(),
+            level: self.limits.level(),
+            subject: &self.subject,
+        }
+    }
+
+    /// Counts a decision for metrics, if anybody wants to see them. Charges without a rule have names of the caller's.
+    #[inline]
+    #[cfg_attr(
+        not(feature = "policy"),
+        allow(unused_variables, reason = "without policies, nothing is counted")
+    )]
+    pub(super) fn count(&self, decision: &Decision) {
+        #[cfg(feature = "policy")]
+        if let Some(series) = crate::metrics::counted()
+            && matches!(self.limits, Limits::Set(_))
+        {
+            series.note(&self.rule(), decision);
+        }
+    }
+
     /// Whether one call of the shared store decides on it.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {

@@ -152,6 +152,14 @@ impl Demand<'_> {
                 self.remember(&decision);
             }
         }
+        self.counted(decision, terms)
+    }
+
+    /// Counts a decision that is no look and no turn that is still waited for.
+    pub(super) fn counted(&self, decision: Decision, terms: &Terms<'_>) -> Decision {
+        if terms.strikes() || !terms.is_peek() && decision.is_allowed() {
+            self.count(&decision);
+        }
         decision
     }
 

@@ -289,11 +289,11 @@ impl Demand<'_> {
         decision: &mut Decision,
     ) -> Result<(), A::Error> {
         if let Err(error) = answer {
-            return A::decide(self, error, false).map(|answer| *decision = answer);
-        }
-        if !decision.verdicts().iter().all(Verdict::is_admitted) {
+            *decision = A::decide(self, error, false)?;
+        } else if !decision.verdicts().iter().all(Verdict::is_admitted) {
             self.note(decision);
         }
+        self.count(decision);
         Ok(())
     }
 
@@ -315,12 +315,12 @@ impl Demand<'_> {
     /// denies. For that moment others may find it taken, but never more is admitted than there is.
     pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         if let Some(denied) = self.penalised_here(terms)? {
-            return Ok(denied);
+            return Ok(self.counted(denied, terms));
         }
         let (own, shared) = (self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let is_alone = shared.check().is_err();
         if !is_alone && let Some(known) = self.admitted_before(terms) {
-            return Ok(known);
+            return Ok(self.counted(known, terms));
         }
         let first = self.own_part(&own, terms, is_alone).await?;
         let Ok(check) = shared.check() else { return Ok(self.followed(first, terms)) };
@@ -412,7 +412,10 @@ impl Engine {
         }
         let Some(Ok(charge)) = asked.only_charge() else { return Err(Unfinished::Unasked) };
         match self.store.try_check(&Check::one(&charge), decision) {
-            Some(Ok(())) if decision.verdicts().iter().all(Verdict::is_admitted) => Ok(()),
+            Some(Ok(())) if decision.verdicts().iter().all(Verdict::is_admitted) => {
+                asked.count(decision);
+                Ok(())
+            }
             Some(answer) => Err(Unfinished::Answered(answer)),
             None => Err(Unfinished::Unasked),
         }

@@ -57,7 +57,7 @@ use self::receipts::Receipts;
 use self::shard::{Counter, RuleNumber, Shard};
 use super::meetings::Meetings;
 use super::{
-    FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
+    CounterClaims, FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
     StoreFuture, random_secret,
 };
 use crate::clock::SystemClock;
@@ -105,6 +105,7 @@ pub struct MemoryStore {
     overrides: OverrideTable,
     control: ControlCell,
     meetings: Meetings,
+    claims: CounterClaims,
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -175,6 +176,7 @@ impl MemoryStore {
             fullness: Fullness::default(),
             control: ControlCell::default(),
             meetings: Meetings::new(),
+            claims: CounterClaims::default(),
             fingerprinter,
             denials: shards.iter().map(|shard| Arc::clone(shard.0.lock().denials())).collect(),
             shards,
@@ -326,6 +328,10 @@ impl Store for MemoryStore {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn counter_claims(&self) -> Option<&CounterClaims> {
+        Some(&self.claims)
     }
 
     fn health(&self) -> Health {

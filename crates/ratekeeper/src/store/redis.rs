@@ -78,8 +78,8 @@ use crate::control::{Control, ControlCell};
 use crate::store::failures::FailureLog;
 use crate::store::meetings::Meetings;
 use crate::store::{
-    Health, Overrides, SECRET_BYTES, SentinelParts, ServerParts, Store, StoreError, StoreFuture, StoreUrl,
-    random_secret,
+    CounterClaims, Health, Overrides, SECRET_BYTES, SentinelParts, ServerParts, Store, StoreError,
+    StoreFuture, StoreUrl, random_secret,
 };
 
 /// How long a server may be silent unless told otherwise.
@@ -119,6 +119,7 @@ struct Inner {
     next: AtomicUsize,
     control: ControlCell,
     meetings: Meetings,
+    claims: CounterClaims,
     failures: Arc<FailureLog>,
     /// Who says where the server is, and the server without its place.
     sentinels: Option<(Arc<Sentinels>, ServerParts)>,
@@ -322,14 +323,23 @@ impl RedisStoreBuilder {
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
         let layout = Layout::new(&self.prefix);
         let next = AtomicUsize::new(0);
-        let (control, meetings) = (ControlCell::default(), Meetings::new());
+        let (control, meetings, claims) = (ControlCell::default(), Meetings::new(), CounterClaims::default());
         let sentinels = locator.sentinels().cloned().zip(url.server_parts());
         if let Some((sentinels, _)) = &sentinels {
             let links = lanes.iter().map(|lane| Arc::downgrade(lane.link())).collect();
             runtime.spawn(follow(Arc::downgrade(sentinels), links));
         }
-        let inner =
-            Arc::new(Inner { layout, lanes, next, control, meetings, failures, sentinels, ttl_millis_min });
+        let inner = Arc::new(Inner {
+            layout,
+            lanes,
+            next,
+            control,
+            meetings,
+            claims,
+            failures,
+            sentinels,
+            ttl_millis_min,
+        });
         runtime.spawn(control::follow(Arc::downgrade(&inner)));
         Ok(RedisStore { inner })
     }
@@ -643,6 +653,10 @@ impl Store for RedisStore {
 
     fn now(&self) -> Timestamp {
         self.inner.lane().now()
+    }
+
+    fn counter_claims(&self) -> Option<&CounterClaims> {
+        Some(&self.inner.claims)
     }
 
     fn health(&self) -> Health {

@@ -10,6 +10,8 @@ mod eviction;
 mod full;
 mod limiter;
 mod memory;
+#[cfg(feature = "policy")]
+mod metrics;
 mod outages;
 mod penalties;
 #[path = "../policy/traces.rs"]

@@ -34,6 +34,7 @@ members! {
         client: Text<'a>,
         identity: Pairs<Claim<'a>, CLAIMS_MAX>,
         body: &'a RawValue,
+        body_unreadable: bool,
         key: Text<'a>,
         cost: Whole,
     }

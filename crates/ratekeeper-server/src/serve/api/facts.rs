@@ -37,15 +37,27 @@ impl<'c> CallFacts<'c> {
             Some(Query::Sent(sent)) => query = Some(sent),
             Some(Query::Decoded(_)) | None => {}
         }
+        if call.body.is_some() && call.is_unreadable() {
+            return Err(Problem::wrong("body_unreadable", "nothing beside a body"));
+        }
         let path = path.map(canonical_path);
         Ok(Self { call, path, query, peer: peer.transpose()?, body: None })
     }
 
     /// Parses the body, for rules that look into it.
     pub(super) fn read_body(&mut self) {
-        if let Some(body) = self.call.body {
+        if self.call.is_unreadable() {
+            self.body = Some(JsonBody::of(None));
+        } else if let Some(body) = self.call.body {
             self.body = Some(JsonBody::new(body.get().as_bytes()));
         }
+    }
+}
+
+impl PolicyRequest<'_> {
+    /// Whether the caller says that there is a body which nobody can read.
+    fn is_unreadable(&self) -> bool {
+        self.body_unreadable == Some(true)
     }
 }
 

@@ -28,7 +28,7 @@ macro_rules! all_members {
 
 all_members! {
     charges on_outage
-    service method path route query headers client identity body key cost
+    service method path route query headers client identity body body_unreadable key cost
     id keep_seconds hold_seconds actual decision units
     checks
 }

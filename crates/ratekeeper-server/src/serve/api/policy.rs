@@ -118,10 +118,7 @@ impl Api {
     /// Notes what became of a request.
     fn note(&self, demand: &Demand<'_>, decision: &Decision) {
         for rule in demand.rules() {
-            let of_rule = decision.verdicts().iter().filter(|verdict| verdict.name().rule() == rule.rule);
-            // Of several quotas, the one that had no room speaks for the rule.
-            let verdict = of_rule.max_by_key(|verdict| verdict.retry_after());
-            self.metrics.decided(&rule, decision, verdict);
+            let verdict = self.metrics.decided(&rule, decision);
             if !decision.is_allowed() && verdict.is_some_and(ratekeeper::Verdict::is_denied) {
                 self.hot.denied(rule.rule.as_str(), rule.subject);
             }

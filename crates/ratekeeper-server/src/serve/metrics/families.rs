@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratekeeper::metrics::{Family, Kind, Sample, Value, of_policies, of_store};
+use ratekeeper::metrics::{Family, Kind, Sample, Value, of_decisions, of_policies, of_store};
 
 use super::{BATCH_BUCKETS, LATENCY_BUCKETS, STATUSES};
 use crate::serve::api::Api;
@@ -87,14 +87,7 @@ fn certificate(api: &Api) -> Family {
 }
 
 fn decisions(api: &Api) -> Vec<Family> {
-    let metrics = &api.metrics;
-    let mut by_rule =
-        Family::new("ratekeeper_decisions", Kind::Counter, "What became of requests, by rule and plan");
-    metrics.rules.each(api.limiter().policies(), |service, rule, plan, outcomes| {
-        for (outcome, count) in outcomes.read() {
-            by_rule.add(&[("service", service), ("rule", rule), ("plan", plan), ("outcome", outcome)], count);
-        }
-    });
+    let by_rule = of_decisions(&api.metrics.rules, Some(api.limiter().policies()));
     let mut by_name =
         Family::new("ratekeeper_limit_decisions", Kind::Counter, "What became of charges without a policy");
     api.names().each(|name, outcomes| {
