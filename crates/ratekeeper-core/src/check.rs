@@ -249,6 +249,18 @@ impl<'a> Charge<'a> {
         }
     }
 
+    /// Whether its counter is kept apart from those of windows up to an hour, by the [long](Quota::is_long) window of
+    /// rule or plan. It is part of the counter's identity, because a store knows where to look before it knows whether
+    /// an override has another window.
+    #[must_use]
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.quota.is_long()
+            && !self.any_window
+            && !self.quota.algorithm().keeps_all()
+            && !(self.overrides.is_some() && self.shared_scope().is_some())
+    }
+
     /// Whether overrides may replace its quota.
     #[must_use]
     #[inline]

@@ -17,10 +17,11 @@ use crate::penalty::{CounterChange, Penalty, PenaltyCase, judge_penal};
 use crate::quota::{Algorithm, Quota, WINDOWS_MAX, too_many_windows};
 use crate::time::Timestamp;
 
-/// The name's number, subject, algorithm and [window](Quota::window_number); without a name, the
-/// counter of a [shared scope](Charge::shared_scope). That and the gate of a penalty have one
-/// counter for all windows: 0 stands for them. Logs and leases have the window of the rule or plan.
-type Counter = (Option<u64>, Box<[u8]>, Algorithm, u64);
+/// The name's number, subject, algorithm, [window](Quota::window_number) and whether it is with the
+/// [long](Charge::is_long) ones; without a name, the counter of a [shared scope](Charge::shared_scope). That and the
+/// gate of a penalty have one counter for all windows: 0 stands for them. Logs and leases have the window of the rule
+/// or plan.
+type Counter = (Option<u64>, Box<[u8]>, Algorithm, u64, bool);
 type OverrideId = (String, String, Option<String>);
 
 /// A rate limiter without threads, bounds or speed.
@@ -37,7 +38,7 @@ pub struct Model {
 fn counter(charge: &Charge<'_>, quota: &Quota) -> Counter {
     let key = charge.key();
     let name = charge.shared_scope().is_none().then(|| key.scope_id());
-    (name, key.subject().into(), quota.algorithm(), charge.window_number(quota))
+    (name, key.subject().into(), quota.algorithm(), charge.window_number(quota), charge.is_long())
 }
 
 /// Whether a counter is that of a key in any window, or the shared one that it may stand for.
@@ -88,7 +89,8 @@ impl Model {
         for id in ids.iter().filter(|id| id.3 > 0 && !is_live(id)) {
             // Logs are kept apart from leases, and both from the rest.
             let is_beside = |other: &Counter| other.2 == id.2 || !(other.2.keeps_all() || id.2.keeps_all());
-            let same = |other: &&Counter| (other.0, &other.1) == (id.0, &id.1) && is_beside(other);
+            let same =
+                |other: &&Counter| (other.0, &other.1, other.4) == (id.0, &id.1, id.4) && is_beside(other);
             let live = self.counters.keys().filter(same).filter(|other| other.3 > 0 && is_live(other));
             if live.count() >= WINDOWS_MAX {
                 return Err(too_many_windows());
@@ -102,7 +104,7 @@ impl Model {
             penalty,
             penalty.counters().map(|(key, quota, window)| {
                 let algorithm = quota.algorithm();
-                let id = (Some(key.scope_id()), key.subject().into(), algorithm, window);
+                let id = (Some(key.scope_id()), key.subject().into(), algorithm, window, false);
                 self.counters.get(&id).cloned().unwrap_or_else(|| State::vacant(algorithm))
             }),
         )
@@ -113,7 +115,7 @@ impl Model {
         let strike = case.strike(decision);
         strike.iter().for_each(|strike| decision.struck(case, strike));
         for ((key, quota, window), change) in case.penalty().counters().zip(case.changes(strike.as_ref())) {
-            let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm(), window);
+            let id = (Some(key.scope_id()), key.subject().into(), quota.algorithm(), window, false);
             match change {
                 CounterChange::Keep => None,
                 CounterChange::Write(state) => self.counters.insert(id, state),

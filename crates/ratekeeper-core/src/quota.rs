@@ -50,8 +50,11 @@ pub struct Quota {
     algorithm: Algorithm,
 }
 
-/// How many windows of one quota a key may be counted in at a time. Logs and leases do not count.
+/// How many windows of one quota a key may be counted in at a time: so many up to an hour, and so many
+/// [longer](Quota::is_long) ones. Logs and leases do not count.
 pub const WINDOWS_MAX: usize = 8;
+/// The longest window that is not [long](Quota::is_long).
+const SHORT_WINDOW_MAX_MICROS: u64 = 3_600 * MICROS_PER_SECOND;
 
 /// A length of time to a fraction of a microsecond: `micros + rest / limit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -211,6 +214,14 @@ impl Quota {
         self.window_micros + self.calendar.is_some() as u64 + 2 * self.aligned as u64
     }
 
+    /// Whether the window is longer than an hour. Counters of such windows are kept apart from those of shorter ones: what
+    /// lives for a day would keep what lives for a minute.
+    #[must_use]
+    #[inline]
+    pub const fn is_long(&self) -> bool {
+        self.window_micros > SHORT_WINDOW_MAX_MICROS
+    }
+
     /// The debt of a bucket from which a full refill takes longest, as in [`Self::debt_of`]:
     /// of a leaky one, that of the largest cost behind a full queue.
     #[must_use]
@@ -243,7 +254,9 @@ pub fn too_many_windows() -> InvalidInput {
     InvalidInput::new(
         Field::Window,
         got,
-        format!("at most {WINDOWS_MAX} in which something counts at a time"),
+        format!(
+            "at most {WINDOWS_MAX} up to an hour and {WINDOWS_MAX} longer ones in which something counts at a time"
+        ),
     )
 }
 

@@ -34,7 +34,7 @@ fn servers_with_different_prefixes_share_a_store_and_nothing_in_it() {
         assert_eq!(server.client().call("/v1/limit", &call).status, 429);
     }
     let keys = store.cli(&["--scan"]);
-    for prefix in ["live:rk:c:/limit/", "file:rk:c:/limit/"] {
+    for prefix in ["live:rk:d:/limit/", "file:rk:d:/limit/"] {
         assert_eq!(keys.lines().filter(|key| key.starts_with(prefix)).count(), 1, "{prefix}: {keys}");
     }
 }

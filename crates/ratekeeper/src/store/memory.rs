@@ -47,7 +47,7 @@ use smallvec::SmallVec;
 
 pub use self::builder::MemoryStoreBuilder;
 use self::denials::Denials;
-use self::fingerprint::{Fingerprint, Fingerprinter};
+use self::fingerprint::{Fingerprint, Fingerprinter, Window};
 use self::fullness::Fullness;
 use self::lock::{Guard, Lock};
 use self::locked::shard_index;
@@ -213,7 +213,8 @@ impl MemoryStore {
         if charge.is_overridable() && charge.shared_scope().is_some() {
             return self.fingerprinter.shared_counter(charge.key().subject());
         }
-        self.fingerprinter.counter(charge.key(), quota.algorithm(), charge.window_number(quota))
+        let window = Window { number: charge.window_number(quota), is_long: charge.is_long() };
+        self.fingerprinter.counter(charge.key(), quota.algorithm(), window)
     }
 
     /// The counters of charges under the quotas in force.
@@ -258,13 +259,13 @@ impl MemoryStore {
 
     /// The number of a charge's counter, the same in all windows.
     fn number(&self, charge: &Charge<'_>) -> u64 {
-        self.fingerprint(charge, charge.quota()).high
+        self.fingerprint(charge, charge.quota()).key()
     }
 
     fn reset_now(&self, key: Key<'_>, algorithm: Algorithm) -> bool {
         let now = self.clock.now().as_micros();
         let remove = |fingerprint| self.shard(fingerprint).remove_all(fingerprint, algorithm, now);
-        let own = remove(self.fingerprinter.counter(key, algorithm, 0));
+        let own = remove(self.fingerprinter.counter(key, algorithm, Window::short(0)));
         // Whoever has only the key cannot know whether it was shared.
         let shared = algorithm == Algorithm::FixedWindow;
         own | (shared && remove(self.fingerprinter.shared_counter(key.subject())))

@@ -514,7 +514,7 @@ impl Inner {
         let named: Vec<(Class, Vec<u8>, GiveBack<'_, '_>)> = charges
             .map(|back| {
                 let mut name = Vec::new();
-                (self.layout.counter(back.charge, &mut name), name, back)
+                (self.layout.counter(&back.charge_made(), &mut name), name, back)
             })
             .collect();
         if named.is_empty() {
@@ -565,19 +565,9 @@ impl Inner {
     }
 
     async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
-        let mut name = Vec::new();
-        let class = self.layout.own_counter(key, algorithm, &mut name);
-        let end = self.end_of_call();
-        let item = Item::reset(class, &name, algorithm, tag_of(key, algorithm));
-        let own = self.lane().ask(item).await?.answer().was_there()?;
-        let shared = self.layout.kit_counter_of(key).filter(|_| algorithm == Algorithm::FixedWindow);
-        match shared {
-            None => Ok(own),
-            Some(name) => {
-                let item = Item::reset(Class::Kit, &name, algorithm, 0);
-                Ok(self.lane().ask_until(end, item).await?.answer().was_there()? || own)
-            }
-        }
+        let counters = self.layout.counters_of(key, algorithm);
+        let item = Item::reset(&counters, algorithm, tag_of(key, algorithm));
+        self.lane().ask(item).await?.answer().was_there()
     }
 }
 

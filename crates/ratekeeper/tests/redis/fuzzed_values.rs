@@ -27,7 +27,7 @@ const CPU_MAX: Duration = Duration::from_millis(250);
 const ID: &str = "fuzzed-id";
 const SCOPE: (&str, &str, &str) = ("/x", "7", "42");
 /// One of each algorithm, tiers of a rule, lists of several blocks, windows and limits of other levels.
-const SCENES: [&[&str]; 12] = [
+const SCENES: [&[&str]; 13] = [
     &["5/h"],
     &["5/h leaky_bucket queue 4"],
     &["5/h fixed_window"],
@@ -36,6 +36,7 @@ const SCENES: [&[&str]; 12] = [
     &["5/h sliding_log"],
     &["5/h concurrency"],
     &["5/h", "50/d", "700000/d fixed_window", "9/h sliding_window", "5/h fixed_window aligned"],
+    &["5/h", "50/30m", "7/10m", "50/d"],
     &["5/h", "500/h sliding_log", "500/h concurrency"],
     &["999999937/31d", "3/s burst 1000"],
     &["400/h sliding_log"],

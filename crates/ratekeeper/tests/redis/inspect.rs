@@ -43,7 +43,7 @@ async fn the_server_alone_tells_what_is_left() {
         &[("rps", "10/s"), ("rpm", "99/m burst 200"), ("rph", "999/h"), ("rpd", "9999/d")],
         &[("only", "7/m fixed_window")],
         &[("slide", "7/m sliding_window"), ("leak", "7/m leaky_bucket queue 4"), ("token", "7/m")],
-        &[("by-the-clock", "7/calendar day"), ("other", "7/m fixed_window aligned")],
+        &[("other", "7/m fixed_window aligned"), ("by-the-clock", "7/calendar day")],
         &[("two", "7/m"), ("tiers", "7/h")],
         &[("x", "7/m"), ("y", "8/m"), ("z", "9/m")],
     ];
@@ -94,15 +94,16 @@ async fn names_stay_with_their_counters() {
     // A tier more, one that counts no longer, and tiers without a name beside them.
     let other = named(&[("rpd", "9999/d"), ("rpm", "99/m")]);
     store.check(&other.check().unwrap()).await.unwrap();
-    assert_eq!(names(&store).await, ["rpd", "rpm", "rps", "rph"]);
+    // Those of windows above an hour are kept apart, and told behind the others.
+    assert_eq!(names(&store).await, ["rpm", "rps", "rph", "rpd"]);
     clock.advance(Duration::from_secs(5));
     store.check(&other.check().unwrap()).await.unwrap();
-    assert_eq!(names(&store).await, ["rpd", "rpm", "rph"]);
+    assert_eq!(names(&store).await, ["rpm", "rph", "rpd"]);
     ask(&store, &charge("api", "user:1", quota("5/m"))).await.unwrap();
-    assert_eq!(names(&store).await, ["", "rpd", "rpm", "rph"]);
+    assert_eq!(names(&store).await, ["", "rpm", "rph", "rpd"]);
     // One quota in two windows has its name in each.
     store.check(&named(&[("rpm", "50/2m")]).check().unwrap()).await.unwrap();
-    assert_eq!(names(&store).await, ["rpm", "", "rpd", "rpm", "rph"]);
+    assert_eq!(names(&store).await, ["rpm", "", "rpm", "rph", "rpd"]);
     // Forgotten, the others keep theirs.
     let rpd = other.check().unwrap().charges()[0];
     assert!(store.reset(rpd.key(), Algorithm::TokenBucket).await.unwrap());
@@ -142,10 +143,14 @@ async fn what_is_not_there_or_not_ours_is_told_apart() {
     let server = Server::start(Flavour::Redis7);
     let store = store(&server, "").await;
     assert_eq!(store.stored_counters("api", b"user:1").await.unwrap(), []);
-    for value in ["", "hello", "\u{1}\u{1}xx", "\u{2}\u{1}xx"] {
-        assert_eq!(server.cli(&["SET", "rk:c:api:user:1", value]), "OK");
-        let error = store.stored_counters("api", b"user:1").await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Unreadable, "{value:?}: {error}");
-        assert_eq!(keys(&server), ["rk:c:api:user:1"]);
+    for key in ["rk:c:api:user:1", "rk:d:api:user:1"] {
+        for value in ["", "hello", "\u{1}\u{1}xx", "\u{2}\u{1}xx"] {
+            assert_eq!(server.cli(&["SET", key, value]), "OK");
+            let error = store.stored_counters("api", b"user:1").await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unreadable, "{value:?}: {error}");
+            assert!(error.to_string().contains(&key[..9]), "{error}");
+            assert_eq!(keys(&server), [key]);
+        }
+        assert_eq!(server.cli(&["DEL", key]), "1");
     }
 }

@@ -66,7 +66,7 @@ async fn many_at_once_are_one_offence() {
 }
 
 #[tokio::test]
-async fn a_penalty_takes_one_call_and_one_key() {
+async fn a_penalty_takes_one_call_and_the_key_of_its_rule() {
     let server = Server::start(Flavour::Redis7);
     let store = store(&server, "").await;
     let rule = rule("api", "2/1h fixed_window");
@@ -88,7 +88,8 @@ async fn a_penalty_takes_one_call_and_one_key() {
         "five pass, one is denied, the next is one too many"
     );
     assert_eq!(store.health().batches - batches, asked, "one call each");
-    assert_eq!(keys(&server), ["rk:c:api:s"], "quotas, gate, strikes and offences are one value");
+    let kept = ["rk:c:api:s", "rk:d:api:s"];
+    assert_eq!(keys(&server), kept, "quotas, gate, strikes and offences are one value, the day another");
     assert!(is_penalised(&store.check(&check).await.unwrap()));
     assert_eq!(counters(&store, &rule, "s").await, [0, 2, 3]);
 }

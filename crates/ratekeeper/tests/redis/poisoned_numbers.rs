@@ -259,7 +259,7 @@ async fn of_leases() {
 async fn of_a_counter_beside_that_of_the_check() {
     let server = Server::start(Flavour::Redis7);
     let store = store(&server, "").await;
-    let both = tiers("q", &[quota("5/h"), quota("50/d")]);
+    let both = tiers("q", &[quota("5/h"), quota("50/30m")]);
     // The window, how far ahead it may be, and the instant of the second counter.
     for field in [29, 53, 81].map(|at| Field::double(None, at)) {
         for number in DOUBLES {

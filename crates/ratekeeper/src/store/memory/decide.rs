@@ -79,7 +79,7 @@ impl MemoryStore {
             && let Some(mut state) = slot.state(algorithm)
             && judge_denied(charge, (quota, level), &mut state, now, decision)
         {
-            decision.set_counters([fingerprint.high]);
+            decision.set_counters([fingerprint.key()]);
             return Ok(Room::None);
         }
         let mut shard = self.shard(fingerprint);
@@ -91,7 +91,7 @@ impl MemoryStore {
             }
             let mut state = State::vacant(algorithm);
             judge_one(charge, (quota, level), &mut state, now, peek, decision);
-            decision.set_counters([fingerprint.high]);
+            decision.set_counters([fingerprint.key()]);
             let verdict = &decision.verdicts()[0];
             if verdict.receipt().is_none() {
                 return Ok(Room::None);
@@ -110,7 +110,7 @@ impl MemoryStore {
         }
         let mut state = shard.take(index, algorithm);
         judge_one(charge, (quota, level), &mut state, now, peek, decision);
-        decision.set_counters([fingerprint.high]);
+        decision.set_counters([fingerprint.key()]);
         if peek {
             shard.put_back(index, state);
         } else {
@@ -161,7 +161,7 @@ impl MemoryStore {
             parts.push(shards.part(counters[index], place, charge, resolved.get(index).copied()));
         }
         judge(&mut parts, now, peek, decision);
-        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.high));
+        decision.set_counters(counters.iter().map(|counter| counter.fingerprint.key()));
         shards.write_back(&mut parts, decision, now, peek);
         match has_room {
             true => Ok(shards.room()),

@@ -91,7 +91,7 @@ fn charge_all(
         }
         written.push((slot, state));
     }
-    decision.set_counters(fingerprints.iter().map(|fingerprint| fingerprint.high));
+    decision.set_counters(fingerprints.iter().map(|fingerprint| fingerprint.key()));
     let shards = shards.iter_mut().flatten();
     for (((slot, state), shard), verdict) in written.into_iter().zip(shards).zip(decision.verdicts()) {
         shard.put(slot, state, Pressure::of(verdict));

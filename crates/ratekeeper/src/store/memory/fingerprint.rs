@@ -15,7 +15,7 @@
 //! crowd some shards and leave others empty. So the half that chooses the place is mixed; that can be undone, and
 //! so leaves every chance as it is.
 //!
-//! Together that is below 2^-62 for one hash, and below 2^-124 for the pair. The secrets are drawn per store and no
+//! Together that is below 2^-62 for one hash, and, as one bit says whether a window is long, below 2^-123 for the pair. The secrets are drawn per store and no
 //! fingerprint ever leaves it, so nobody can look for a key that meets another's counter, or for many that crowd one place.
 //! SipHash would do as well, at several times the cost.
 
@@ -32,6 +32,31 @@ pub(super) struct Fingerprint {
     pub(super) low: u64,
 }
 
+impl Fingerprint {
+    /// The same for a key under all algorithms and in all windows.
+    #[inline]
+    pub(super) const fn key(self) -> u64 {
+        self.high & !LONG
+    }
+}
+
+/// The window of a counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) number: u64,
+    /// Whether it is kept apart from windows up to an hour.
+    pub(super) is_long: bool,
+}
+
+impl Window {
+    /// One that is not kept apart.
+    pub(super) const fn short(number: u64) -> Self {
+        Self { number, is_long: false }
+    }
+}
+
+/// The bit of `high` that counters of long windows have.
+const LONG: u64 = 1;
 /// In place of the id of a name, none of which is so small but by a chance of 2^-58.
 const SHARED: u64 = 2;
 /// The longest text: the three parts of an override's scope, each with its length.
@@ -99,10 +124,13 @@ impl Fingerprinter {
     }
 
     /// The counter of a key under an algorithm in a window. Those of all algorithms and windows have one
-    /// `high`, so they are neighbours and can be counted.
+    /// [key](Fingerprint::key), so they are neighbours and can be counted.
     #[inline]
-    pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm, window: u64) -> Fingerprint {
-        self.of(key.subject(), key.scope_id(), window * ALGORITHMS + algorithm as u64)
+    pub(super) fn counter(&self, key: Key<'_>, algorithm: Algorithm, window: Window) -> Fingerprint {
+        let Window { number, is_long } = window;
+        let Fingerprint { high, low } =
+            self.of(key.subject(), key.scope_id(), number * ALGORITHMS + algorithm as u64);
+        Fingerprint { high: high | if is_long { LONG } else { 0 }, low }
     }
 
     /// The counter of a [shared scope](ratekeeper_core::Charge::shared_scope), which is
@@ -143,7 +171,7 @@ impl Fingerprinter {
         if !rest.is_empty() {
             add(&of_text[pairs.len()], last_words(text));
         }
-        Fingerprint { high: mixed(last[0].of(high)), low: last[1].of(low) }
+        Fingerprint { high: mixed(last[0].of(high)) & !LONG, low: last[1].of(low) }
     }
 }
 
@@ -214,14 +242,18 @@ mod tests {
         let fingerprinter = Fingerprinter::random();
         let key = Key::new(Name::new("neighbours").unwrap(), "ann").unwrap();
         let counters = Algorithm::ALL.into_iter().flat_map(|algorithm| {
-            [0, 1_000_000, 1_000_001].map(|window| fingerprinter.counter(key, algorithm, window))
+            [0, 1_000_000, 1_000_001]
+                .map(|window| fingerprinter.counter(key, algorithm, Window::short(window)))
         });
         let counters: HashSet<Fingerprint> = counters.collect();
         assert_eq!(counters.len(), 3 * Algorithm::ALL.len());
         assert_eq!(counters.iter().map(|counter| counter.high).collect::<HashSet<_>>().len(), 1);
         let other = Key::new(Name::new("neighbours.too").unwrap(), "ann").unwrap();
-        let other = fingerprinter.counter(other, Algorithm::TokenBucket, 0);
+        let other = fingerprinter.counter(other, Algorithm::TokenBucket, Window::short(0));
         assert!(counters.iter().all(|counter| counter.high != other.high && counter.low != other.low));
+        let long = Window { number: 1_000_000, is_long: true };
+        let long = fingerprinter.counter(key, Algorithm::TokenBucket, long);
+        assert!(counters.iter().all(|counter| counter.key() == long.key() && counter.high != long.high));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use ratekeeper_core::{
 use smallvec::SmallVec;
 
 use super::decide::windowed;
+use super::fingerprint::Window;
 use super::locked::{Locked, Part, full};
 use super::shard::{Counter, Room, RuleNumber};
 use super::slot::Pressure;
@@ -46,7 +47,7 @@ impl MemoryStore {
         let mut cases: Vec<PenaltyCase<'_>> =
             pairs.map(|(penalty, counters)| shards.case(penalty, counters)).collect();
         judge_penal(&mut parts, &mut cases, now, peek || !has_room, decision);
-        decision.set_counters(charged.iter().map(|counter| counter.fingerprint.high));
+        decision.set_counters(charged.iter().map(|counter| counter.fingerprint.key()));
         shards.write_back(&mut parts, decision, now, peek || !has_room);
         if !has_room && decision.is_allowed() {
             return Err(full());
@@ -66,7 +67,7 @@ impl MemoryStore {
     fn counters_of<'c>(&self, penalty: &Penalty<'c>) -> Counters<'c> {
         let counters = penalty.counters();
         let counter = |(key, quota, window): (_, &'c Quota, _)| {
-            let fingerprint = self.fingerprinter.counter(key, quota.algorithm(), window);
+            let fingerprint = self.fingerprinter.counter(key, quota.algorithm(), Window::short(window));
             (Counter { fingerprint, rule: RuleNumber::of(key) }, quota)
         };
         counters.map(counter).collect()

@@ -88,7 +88,7 @@ impl Shard {
     #[inline]
     fn home(&self, fingerprint: Fingerprint) -> usize {
         // The first eight bits have chosen the shard.
-        ((u128::from(fingerprint.high << 8) * self.slots.len() as u128) >> 64) as usize
+        ((u128::from(fingerprint.key() << 8) * self.slots.len() as u128) >> 64) as usize
     }
 
     #[inline]
@@ -115,12 +115,17 @@ impl Shard {
         }
     }
 
-    /// The slots of a key under all algorithms and in all windows.
-    fn windows(&self, fingerprint: Fingerprint) -> impl Iterator<Item = usize> {
+    /// The slots of a key under all algorithms and in all windows, whether or not they are kept apart.
+    fn of_key(&self, fingerprint: Fingerprint) -> impl Iterator<Item = usize> {
         let home = if self.slots.is_empty() { None } else { Some(self.home(fingerprint)) };
         let places = std::iter::successors(home, |index| Some(self.after(*index)));
         let used = places.take_while(|index| !self.slots[*index].is_vacant());
-        used.filter(move |index| self.slots[*index].fingerprint.high == fingerprint.high)
+        used.filter(move |index| self.slots[*index].fingerprint.key() == fingerprint.key())
+    }
+
+    /// The slots of a key under all algorithms and in all windows that are kept together.
+    fn windows(&self, fingerprint: Fingerprint) -> impl Iterator<Item = usize> {
+        self.of_key(fingerprint).filter(move |index| self.slots[*index].fingerprint.high == fingerprint.high)
     }
 
     /// Whether there is a place for a window of a key under an algorithm that is not in the table, or is
@@ -146,7 +151,7 @@ impl Shard {
     pub(super) fn remove_all(&mut self, fingerprint: Fingerprint, algorithm: Algorithm, now: u64) -> bool {
         let mut any = false;
         while let Some(index) =
-            { self.windows(fingerprint).find(|index| self.slots[*index].is_under(algorithm)) }
+            { self.of_key(fingerprint).find(|index| self.slots[*index].is_under(algorithm)) }
         {
             any |= self.slots[index].expires_at() > now;
             self.remove(index);

@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 use super::layout::{CLASSES, Class, Layout, quota_part};
 use super::penal;
 use super::script::{
-    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, PLAN_BYTES, TERMS_BYTES,
+    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, MOVING_BYTES, PLAN_BYTES,
+    TERMS_BYTES, TOLD_BYTES, TTL_BYTES,
 };
 
 /// An item of a batch.
@@ -88,6 +89,8 @@ const BLOCKED: u8 = 8;
 const BY_THE_CLOCK: u8 = 16;
 const CLOSED_BUCKET: u8 = 32;
 const ANY_WINDOW: u8 = 64;
+/// How the script tells a value.
+const VALUE_TOLD: u8 = 2;
 /// The algorithm number of counters that Application Kit shares.
 const KIT: u8 = 7;
 /// What a charge on a log or on leases counts as of the server's time, ...
@@ -97,7 +100,7 @@ const CHARGE_MICROS_MAX: usize = 15;
 /// The kind of items that have penalties.
 const PENAL: u8 = 5;
 /// Bytes of a group of one charge; those of several share a head.
-const GROUP_BYTES_MAX: usize = GROUP_BYTES + HEAD_BYTES + FIXED_BYTES + B_BYTES + TERMS_BYTES;
+const GROUP_BYTES_MAX: usize = GROUP_BYTES + HEAD_BYTES + FIXED_BYTES + B_BYTES + TOLD_BYTES + TERMS_BYTES;
 
 /// The algorithm and the quota within its rule, in one word.
 pub(super) fn tag_of(key: Key<'_>, algorithm: Algorithm) -> u32 {
@@ -196,14 +199,16 @@ impl Item {
         self.number(until as f64);
     }
 
-    /// Forgets a counter.
-    pub(super) fn reset(class: Class, name: &[u8], algorithm: Algorithm, tag: u32) -> Self {
+    /// Forgets a counter under all names that it may have.
+    pub(super) fn reset(counters: &[(Class, Vec<u8>)], algorithm: Algorithm, tag: u32) -> Self {
         let mut item = Self::sized(1);
-        let algorithm = if class == Class::Kit { KIT } else { algorithm as u8 };
-        item.body.extend_from_slice(&[4, algorithm, 0]);
-        let key = item.key(class, |names| names.extend_from_slice(name));
-        item.refer(key);
+        item.body.extend_from_slice(&[4, counters.len() as u8, 0]);
         item.body.extend_from_slice(&tag.to_le_bytes());
+        for (class, name) in counters {
+            item.body.push(if *class == Class::Kit { KIT } else { algorithm as u8 });
+            let key = item.key(*class, |names| names.extend_from_slice(name));
+            item.refer(key);
+        }
         item
     }
 
@@ -300,7 +305,7 @@ impl Item {
             // All counters of a rule and subject are in one value.
             for (gate, quota, _) in penalty.counters().take(1) {
                 let key = self.key(Class::Text, |names| {
-                    layout.own_counter(gate, quota.algorithm(), names);
+                    layout.own_counter(gate, quota.algorithm(), false, names);
                 });
                 self.refer(key);
             }
@@ -312,7 +317,8 @@ impl Item {
         let overridable = charges.iter().filter(|charge| charge.is_overridable()).count();
         let kind = if is_fixed { 2 } else { 1 };
         self.plan.extend_from_slice(&[charges.len() as u8, kind, overridable as u8]);
-        let [low, high] = names_bytes(charges).to_le_bytes();
+        let names = names_bytes(charges);
+        let [low, high] = names.to_le_bytes();
         self.plan.extend_from_slice(&[FORMAT, charges.len() as u8, low, high]);
         for charge in charges {
             let quota = charge.quota();
@@ -329,6 +335,10 @@ impl Item {
             let b = (full + u64::from(part > 0)).div_ceil(1_000) * 1_000;
             self.plan.extend_from_slice(&(b as f64).to_le_bytes());
         }
+        let counters = (FIXED_BYTES + B_BYTES + MOVING_BYTES) * charges.len();
+        let value = (HEAD_BYTES + TTL_BYTES + counters) as u16 + names;
+        self.plan.push(VALUE_TOLD);
+        self.plan.extend_from_slice(&value.to_le_bytes());
         for charge in charges {
             let (quota, cost) = (charge.quota(), charge.units());
             let terms = if is_fixed {

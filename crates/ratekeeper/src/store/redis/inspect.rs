@@ -44,12 +44,15 @@ impl RedisStore {
         rule: &str,
         subject: &[u8],
     ) -> Result<Vec<StoredCounter>, StoreError> {
-        let key = self.inner.layout.packed(rule, subject);
-        let end = self.inner.end_of_call();
-        let value: Option<Vec<u8>> = self.inner.send_until(end, Cmd::get(&key)).await?;
-        let Some(value) = value else { return Ok(Vec::new()) };
-        let now = self.inner.instant(end).await?;
-        counters(&value, now).map_err(|_| StoreError::unreadable_at(&key))
+        let (end, mut found) = (self.inner.end_of_call(), Vec::new());
+        for is_long in [false, true] {
+            let key = self.inner.layout.packed(rule, subject, is_long);
+            let value: Option<Vec<u8>> = self.inner.send_until(end, Cmd::get(&key)).await?;
+            let Some(value) = value else { continue };
+            let now = self.inner.instant(end).await?;
+            found.extend(counters(&value, now).map_err(|_| StoreError::unreadable_at(&key))?);
+        }
+        Ok(found)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | key | what | type |
 //! |---|---|---|
-//! | `rk:c:RULE:SUBJECT` | all quotas of a rule for one subject, packed | string |
+//! | `rk:c:RULE:SUBJECT` | all quotas of a rule for one subject with windows up to an hour, packed | string |
+//! | `rk:d:RULE:SUBJECT` | those with longer windows, packed: they live longer | string |
 //! | `rk:l:RULE:QUOTA:SUBJECT` | a sliding log | list |
 //! | `rk:h:RULE:QUOTA:SUBJECT` | holders of a concurrency limit | list |
 //! | `rk:i:ID` | an idempotency id or a reservation | string |
@@ -53,16 +54,23 @@ impl Layout {
             self.kit_counter(scope, into);
             return Class::Kit;
         }
-        self.own_counter(charge.key(), charge.quota().algorithm(), into)
+        self.own_counter(charge.key(), charge.quota().algorithm(), charge.is_long(), into)
     }
 
-    /// Writes the key of a counter in our own layout.
-    pub(super) fn own_counter(&self, key: Key<'_>, algorithm: Algorithm, into: &mut Vec<u8>) -> Class {
+    /// Writes the key of a counter in our own layout. `is_long` is whether it is with those of
+    /// [long](Charge::is_long) windows, which matters to packed ones.
+    pub(super) fn own_counter(
+        &self,
+        key: Key<'_>,
+        algorithm: Algorithm,
+        is_long: bool,
+        into: &mut Vec<u8>,
+    ) -> Class {
         into.extend_from_slice(self.prefix.as_bytes());
         let (kind, class): (&[u8], _) = match algorithm {
             Algorithm::SlidingLog => (b"rk:l:", Class::List),
             Algorithm::Concurrency => (b"rk:h:", Class::List),
-            _ => (b"rk:c:", Class::Text),
+            _ => (packed_kind(is_long), Class::Text),
         };
         into.extend_from_slice(kind);
         let (scope, rule) = (key.scope(), key.scope().rule());
@@ -85,9 +93,9 @@ impl Layout {
         class
     }
 
-    /// The key of the packed counters of a rule and subject.
-    pub(super) fn packed(&self, rule: &str, subject: &[u8]) -> Vec<u8> {
-        let mut key = format!("{}rk:c:", self.prefix).into_bytes();
+    /// The key of the packed counters of a rule and subject with long windows, or of the others.
+    pub(super) fn packed(&self, rule: &str, subject: &[u8], is_long: bool) -> Vec<u8> {
+        let mut key = [self.prefix.as_bytes(), packed_kind(is_long)].concat();
         escape(rule.as_bytes(), true, &mut key);
         key.push(b':');
         escape(subject, false, &mut key);
@@ -126,12 +134,21 @@ impl Layout {
         scope_parts(scope, into);
     }
 
-    /// The counters of Application Kit that `key` may stand for, if its subject
-    /// reads like one: whoever has only the key cannot know.
-    pub(super) fn kit_counter_of(&self, key: Key<'_>) -> Option<Vec<u8>> {
-        let mut name = Vec::new();
-        self.kit_counter(OverrideScope::of_subject(key.subject())?, &mut name);
-        Some(name)
+    /// All counters that `key` may stand for: who has only the key knows neither how long the windows are, nor
+    /// whether Application Kit shares it, if its subject reads so.
+    pub(super) fn counters_of(&self, key: Key<'_>, algorithm: Algorithm) -> Vec<(Class, Vec<u8>)> {
+        let own = |is_long| {
+            let mut name = Vec::new();
+            (self.own_counter(key, algorithm, is_long, &mut name), name)
+        };
+        let is_listed = algorithm.keeps_all();
+        let shared = OverrideScope::of_subject(key.subject()).filter(|_| algorithm == Algorithm::FixedWindow);
+        let shared = shared.map(|scope| {
+            let mut name = Vec::new();
+            self.kit_counter(scope, &mut name);
+            (Class::Kit, name)
+        });
+        [Some(own(false)), (!is_listed).then(|| own(true)), shared].into_iter().flatten().collect()
     }
 
     /// Writes the key of an override.
@@ -197,6 +214,10 @@ impl Layout {
         }
         String::from_utf8(rest.to_vec()).ok().filter(|endpoint| !endpoint.is_empty())
     }
+}
+
+const fn packed_kind(is_long: bool) -> &'static [u8] {
+    if is_long { b"rk:d:" } else { b"rk:c:" }
 }
 
 const fn override_kind(of_project: bool) -> &'static [u8] {
@@ -267,10 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn the_quotas_of_a_rule_share_a_key_unless_they_keep_lists() {
+    fn the_quotas_of_a_rule_share_a_key_unless_they_keep_lists_or_live_longer() {
         let rule = Name::new("api").unwrap();
         let cases = [
             ("10/s", "rk:c:api:user:42"),
+            ("10/h fixed_window", "rk:c:api:user:42"),
+            ("10/61m", "rk:d:api:user:42"),
+            ("10/calendar month", "rk:d:api:user:42"),
+            ("10/d sliding_log", "rk:l:api:rps:user:42"),
             ("10/s sliding_log", "rk:l:api:rps:user:42"),
             ("10/s concurrency", "rk:h:api:rps:user:42"),
         ];
@@ -287,10 +312,12 @@ mod tests {
         let mut keys = std::collections::HashSet::new();
         let subjects: [&[u8]; 9] =
             [b"a", b"a:b", b"a%3Ab", b"{a}", b"%7Ba%7D", b"a b", b"a\n", b"\xff", b"b:{a}"];
-        for rule in ["r", "r:a", "r%3Aa", "r{x}"] {
+        let long: Quota = "10/d".parse().unwrap();
+        let rules = ["r", "r:a", "r%3Aa", "r{x}"];
+        for (rule, quota) in rules.into_iter().flat_map(|rule| [(rule, &quota), (rule, &long)]) {
             for subject in subjects {
                 let key = Key::new(Name::new(rule).unwrap(), subject).unwrap();
-                let (_, key) = key_of(&Charge::new(key, &quota));
+                let (_, key) = key_of(&Charge::new(key, quota));
                 assert!(key.bytes().all(|byte| byte.is_ascii_graphic()), "{key}");
                 assert!(!key.contains(['{', '}']), "{key} has a hash tag");
                 assert!(keys.insert(key.clone()), "{key} stands for two");

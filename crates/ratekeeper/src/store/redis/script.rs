@@ -53,6 +53,8 @@ pub(super) const FORMAT: u8 = 2;
 pub(super) const PLAN_BYTES: usize = 6;
 /// Bytes of a group before its values' beginning.
 pub(super) const GROUP_BYTES: usize = 3;
+/// Bytes of how a group's value is told, behind its beginning.
+pub(super) const TOLD_BYTES: usize = 3;
 /// Bytes of a counter's terms in a group.
 pub(super) const TERMS_BYTES: usize = 28;
 /// Bytes of a charge.
@@ -126,10 +128,11 @@ mod tests {
     fn the_script_and_the_library_have_the_same_layouts() {
         let layout = layout();
         let number = |name: &str| layout[name].parse::<u64>().unwrap();
-        let expected: [(&str, u64); 18] = [
+        let expected: [(&str, u64); 19] = [
             ("FORMAT", FORMAT.into()),
             ("PLAN_BYTES", PLAN_BYTES as u64),
             ("GROUP_BYTES", GROUP_BYTES as u64),
+            ("TOLD_BYTES", TOLD_BYTES as u64),
             ("TERMS_BYTES", TERMS_BYTES as u64),
             ("CHARGE_BYTES", CHARGE_BYTES as u64),
             ("HEAD_BYTES", HEAD_BYTES as u64),
@@ -178,15 +181,20 @@ mod tests {
         }
     }
 
-    /// The short way has three lengths as texts.
+    /// The short way has some lengths as texts.
     #[test]
     fn the_short_way_knows_the_layout() {
         let layout = layout();
         let moving_at = |count| HEAD_BYTES + (FIXED_BYTES + B_BYTES) * count + TTL_BYTES;
         assert_eq!(layout["ONE_AT"], format!("'{}'", moving_at(1)));
         assert_eq!(layout["FOUR_AT"], format!("'{}'", moving_at(4)));
-        let value = moving_at(1) + MOVING_BYTES;
-        assert_eq!(layout["ONE_BYTES"], value.to_string());
-        assert_eq!(layout["ONE_FOUND"], format!("'\\2\\{value}\\0'"));
+        let plan = layout["PLAN"].trim_matches('\'').to_owned();
+        assert_eq!(layout["FIRST_GROUP"], format!("'{plan}{}'", "B".repeat(GROUP_BYTES)));
+        let terms = layout["TERMS"].trim_matches('\'');
+        for (name, size) in [("ONE_GROUP", 1), ("FOUR_GROUP", 4)] {
+            let front = HEAD_BYTES + (FIXED_BYTES + B_BYTES) * size;
+            let expected = format!("'<c{front}c{TOLD_BYTES}{}'", terms.repeat(size));
+            assert_eq!(layout[name], expected, "{name}");
+        }
     }
 }

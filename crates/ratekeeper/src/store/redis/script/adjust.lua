@@ -209,38 +209,50 @@ local function counts_in_a_window(ch)
   return false
 end
 
-local function reset(alg, pos, deny_writes)
-  local ch = { alg = alg, all_windows = true }
-  ch.k, ch.tag, pos = unpack_from('<I2I4', blob, pos)
+-- Forgets a counter in all its windows; whether something counted in it, nothing if the server does not write.
+local function forget(alg, k, tag, deny_writes)
+  local ch = { alg = alg, k = k, tag = tag, all_windows = true }
   if load(ch) then
     -- Unreadable: only a reset may delete it.
-    if deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
-    found[ch.k], values[ch.k] = nil, false
-    write('DEL', KEYS[ch.k])
-    return '\14', pos
+    if deny_writes then return nil end
+    found[k], values[k] = nil, false
+    write('DEL', KEYS[k])
+    return true
   end
   local list, kit = ch.list, ch.kit
   -- There, or about to be: an earlier item of the batch may have made it.
   local is_there = ch.index or list and (list.exists or list.changed) or kit and (kit.exists or kit.add ~= 0)
+  if not is_there then return false end
+  if deny_writes then return nil end
   -- What is over counts for nothing: it goes, and nobody is told of it.
-  local is_live = is_there
+  local is_live = not list
   if ch.index then
     is_live = counts_in_a_window(ch)
-  elseif list then
-    is_live = false
-    for i = 1, list.n do
-      if list_expiry(list[i], list[i].shift) > now then is_live = true end
-    end
-  end
-  if is_there and deny_writes then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
-  if ch.index then
     ch.a = nil
     save(ch)
-  elseif is_there then
-    found[ch.k], values[ch.k] = nil, false
-    write('DEL', KEYS[ch.k])
+    return is_live
   end
-  return is_live and '\14' or '\15', pos
+  for i = 1, list and list.n or 0 do
+    if list_expiry(list[i], list[i].shift) > now then is_live = true end
+  end
+  found[k], values[k] = nil, false
+  write('DEL', KEYS[k])
+  return is_live
+end
+
+-- Forgets all counters that a key may stand for.
+local function reset(n, pos, deny_writes)
+  local tag, counted, refused_one = nil, false, false
+  tag, pos = unpack_from('<I4', blob, pos)
+  for _ = 1, n do
+    local alg, k
+    alg, k, pos = unpack_from('<BI2', blob, pos)
+    local is_live = forget(alg, k, tag, deny_writes)
+    if is_live == nil then refused_one = true end
+    counted = counted or is_live
+  end
+  if refused_one then return pack('<BB', 7, #deny_writes) .. deny_writes, pos end
+  return counted and '\14' or '\15', pos
 end
 
 return { check = check, adjust = adjust, reset = reset, write_list = write_list }

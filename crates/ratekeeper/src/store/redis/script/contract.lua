@@ -15,7 +15,7 @@
 --           names: for each charge B length and the name of its quota within its rule; none if no
 --           quota has one. There are groups if a check can go the short way, one for each value: B
 --           counters, B kind (1 token buckets, 2 a fixed window), B how many are overridable, how such a
---           value begins, and
+--           value begins, how it is told (B 2, I2 its length), and
 --           for each counter I4 limit, d and I4 cost, d and I4 room, as below (of a fixed window
 --           I4 limit, d window, I4 cost, d 0, I4 0). In the place of groups a plan may have penalties: B how
 --           many, and for each B flags (1 shadow, 2 denials are strikes, 4 grows with offences), B the
@@ -32,7 +32,7 @@
 --                         B kind (0 refund, 1 top up), d and I4 receipt, I2 key, the key where it
 --                         is noted what a receipt gave back (I2, 0: nowhere), I4 the cost in all and d
 --                         until when the receipt is good, the charge
---             4  reset    I2 algorithm, I2 key, I4 tag
+--             4  reset    I2 keys that the counter may have, I4 tag, and for each B algorithm, I2 key
 --             5  penal    I2 plan with penalties, B what it is (0 check, 1 peek, 2 once), the keys, I2
 --                         for each penalty the key of its counters, and what a `once` has
 --           The keys of a check: for each charge that does not share the value of the one

@@ -2,8 +2,8 @@
 -- luacheck: push ignore 211
 local HEADER = '<dI2I2I2I2I2I2'                 -- of a batch
 local PLAN, PLAN_BYTES = '<BBI2I2', 6           -- then its groups or penalties, its charges, its names
-local GROUP_BYTES = 3
-local TERMS, TERMS_BYTES = '<I4dI4dI4', 28
+local FIRST_GROUP, GROUP_BYTES, TOLD_BYTES = '<BBI2I2BBB', 3, 3
+local TERMS, TERMS_BYTES = 'I4dI4dI4', 28
 local CHARGE_BYTES = 55
 -- A value: B format, B counters, I2 bytes at its end; for each counter I4 tag, d window, I4 limit, I4 burst, which
 -- seldom change, and d b for each; d the end of the time to live; for each counter d a, I4 c.

@@ -4,9 +4,8 @@
 -- begin with as many elements as a single check needs, because making room one by one costs more.
 local FIRST, FIRST_B = TTL_BYTES - MOVING_BYTES + 1, HEAD_BYTES - B_BYTES + 1
 local FIRST_WINDOW = HEAD_BYTES - FIXED_BYTES + 5 -- behind the tag
--- As text, because a number costs more: how the value of one counter without a name is told, and after how
--- many bytes the moving parts of one and of four begin.
-local ONE_BYTES, ONE_FOUND, ONE_AT, FOUR_AT = 52, '\2\52\0', '40', '124'
+-- As text, because a number costs more: after how many bytes the moving parts of one and of four counters begin.
+local ONE_AT, FOUR_AT = '40', '124'
 local FIRST_MOVING = '<ddI4' -- the end of the time to live, and the first of the moving parts
 local KEYS, blob = KEYS, ARGV[1]
 local call, try, pack, unpack_from = redis.call, redis.pcall, struct.pack, struct.unpack
@@ -23,18 +22,19 @@ if not given then
 end
 
 -- A plan is its first group, and that has the next one, if there is one. Each is flat: kind, size, bytes it has in an
--- item; how its value begins and how long that is, how long it is in all and how it ends; what is told before a
--- value and behind it, and if there is none; and five terms for each counter.
-local KIND, SIZE, ITEM, FRONT, FRONT_BYTES, BYTES, TAIL, TOLD, TOLD_BEHIND, TOLD_NONE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local FIRST_TERM, COUNTER_TERMS = 11, 5
+-- item; how long the beginning of its value is, and how long it is in all; how it ends; what is told behind a value, and
+-- if there is none; the next group; how its value begins; what is told before it; and five terms for each counter.
+local KIND, SIZE, ITEM, FRONT_BYTES, BYTES, TAIL, TOLD_BEHIND, TOLD_NONE, NEXT, FRONT, TOLD =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local FIRST_TERM, COUNTER_TERMS = 12, 5
 local plans = { nil }
 for p = 1, plan_count do
-  local n, groups, length, named = unpack_from(PLAN, blob, pos)
+  local n, groups, length, named, size, kind, skip = unpack_from(FIRST_GROUP, blob, pos)
   if groups == 0 then return general() end
   local at, charge_at, before = pos + PLAN_BYTES, pos + length, nil
   local names_at = charge_at + n * CHARGE_BYTES
   for _ = 1, groups do
-    local size, kind, skip = byte(blob, at, at + GROUP_BYTES - 1)
+    if before then size, kind, skip = byte(blob, at, at + GROUP_BYTES - 1) end
     at = at + GROUP_BYTES
     local tail = ''
     if named > 0 then -- the value says how long its names are; a rule without any has empty ones
@@ -50,18 +50,22 @@ for p = 1, plan_count do
     local bytes = head + TTL_BYTES + MOVING_BYTES * size + #tail
     local group
     if size == 1 then
-      group = { kind, 1, 2 + 4 * skip, sub(blob, at, at + head - 1), head, bytes, tail,
-                bytes == ONE_BYTES and ONE_FOUND or pack('<BI2', 2, bytes), '', '\0',
-                unpack_from(TERMS, blob, at + head) }
+      group = { kind, 1, 2 + 4 * skip, head, bytes, tail, '', '\0', false, unpack_from('<c32c3I4dI4dI4', blob, at) }
     else
-      local terms = size == 4 and '<I4dI4dI4I4dI4dI4I4dI4dI4I4dI4dI4' or '<' .. string.rep('I4dI4dI4', size)
-      group = { kind, size, 2 + 4 * skip, sub(blob, at, at + head - 1), head, bytes, tail,
-                pack('<BI2', 2, bytes), string.rep('\1', size - 1), string.rep('\0', size),
-                unpack_from(terms, blob, at + head) }
+      local parts, behind, none
+      if size == 3 then
+        parts, behind, none = '<c88c3I4dI4dI4I4dI4dI4I4dI4dI4', '\1\1', '\0\0\0'
+      elseif size == 4 then
+        parts, behind, none = '<c116c3I4dI4dI4I4dI4dI4I4dI4dI4I4dI4dI4', '\1\1\1', '\0\0\0\0'
+      else
+        parts, behind, none =
+          '<c' .. head .. 'c3' .. string.rep(TERMS, size), string.rep('\1', size - 1), string.rep('\0', size)
+      end
+      group = { kind, size, 2 + 4 * skip, head, bytes, tail, behind, none, false, unpack_from(parts, blob, at) }
     end
     if any_override then group.charge_at = charge_at end
-    if before then before.next = group else plans[p] = group end
-    before, charge_at, at = group, charge_at + CHARGE_BYTES * size, at + head + TERMS_BYTES * size
+    if before then before[NEXT] = group else plans[p] = group end
+    before, charge_at, at = group, charge_at + CHARGE_BYTES * size, at + head + TOLD_BYTES + TERMS_BYTES * size
   end
   pos = pos + length + n * CHARGE_BYTES + named
 end

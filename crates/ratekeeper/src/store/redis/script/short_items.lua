@@ -7,14 +7,14 @@ else
   if value and value.err then return general() end -- a string has no such field
   values = { value }
 end
-local moved = { nil }               -- the moving parts of values that are behind; false: none any more
+local moved = { nil, nil }               -- the moving parts of values that are behind; false: none any more
 local lives                         -- the times to live of values that are written anew
 local others                        -- where the moving parts begin in values that have others' counters, too
-local dirty, writes = { nil }, 0    -- what is to be written, in this order
+local dirty, writes = { nil, nil }, 0 -- what is to be written, in this order
 local new, absent = nil, 0          -- what seems not to be there yet
-local out, o = { pack('<d', now), '', '', '' }, 1
+local out, o = { pack('<d', now), '', '', '', '' }, 1
 local state -- for more than one counter
-local several, keys, movings, ends, ttls, sources -- for more than one group
+local several, pending -- for more than one group: key, moving parts, end, time to live and terms of each
 
 for _ = 1, items do
   local op, number, k = unpack_from('<BI2I2', blob, pos)
@@ -23,7 +23,7 @@ for _ = 1, items do
   local g, terms, moving, last, ttl = 0
   pos = pos + 3
   o = begin
-  several = group.next
+  several = group[NEXT]
   repeat
     terms = group
     local size = group[SIZE]
@@ -175,20 +175,24 @@ for _ = 1, items do
       if size == 1 then
         moving = pack(MOVING_PART, at, rest)
       else
-        moving = pack(size == 4 and '<dI4dI4dI4dI4' or '<' .. string.rep('dI4', size), unpack(state, 1, 2 * size))
+        moving = pack(size == 4 and '<dI4dI4dI4dI4' or size == 3 and '<dI4dI4dI4' or '<' .. string.rep('dI4', size),
+          unpack(state, 1, 2 * size))
       end
       if several then
-        if not keys then keys, movings, ends, ttls, sources = {}, {}, {}, {}, {} end
-        g = g + 1
-        keys[g], movings[g], ends[g], ttls[g], sources[g] = k, moving, last, ttl, terms
+        pending = pending or { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
+        pending[g + 1], pending[g + 2], pending[g + 3], pending[g + 4], pending[g + 5] = k, moving, last, ttl, terms
+        g = g + 5
       end
     end
-    group = group.next
+    group = group[NEXT]
     if group then k = unpack_from('<I2', blob, pos) end
   until not group
   out[begin] = denied and '\2' or '\1'
   while not denied do
-    if several then k, moving, last, ttl, terms = keys[g], movings[g], ends[g], ttls[g], sources[g] end
+    if several then
+      g = g - 5
+      k, moving, last, ttl, terms = pending[g + 1], pending[g + 2], pending[g + 3], pending[g + 4], pending[g + 5]
+    end
     local value = values[k]
     if moved[k] == nil then
       writes = writes + 1
@@ -209,7 +213,6 @@ for _ = 1, items do
       moving = false
     end
     moved[k] = moving
-    g = g - 1
-    if g < 1 then break end
+    if g == 0 then break end
   end
 end

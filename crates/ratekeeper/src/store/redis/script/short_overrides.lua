@@ -52,7 +52,7 @@ if any_override then
       if not head then return nil end
     end
     local told = pack('<Bdd', saying.level, limit, seconds and window or -1)
-    return { group[KIND], 1, group[ITEM], sub(own, 1, HEAD_BYTES + 4) .. head, group[FRONT_BYTES], group[BYTES],
-             group[TAIL], told .. group[TOLD], '', told .. '\0', limit, a, b, c, d }
+    return { group[KIND], 1, group[ITEM], group[FRONT_BYTES], group[BYTES], group[TAIL], '', told .. '\0',
+             false, sub(own, 1, HEAD_BYTES + 4) .. head, told .. group[TOLD], limit, a, b, c, d }
   end
 end

@@ -33,4 +33,5 @@ for i = 1, writes do
   -- A length is no refusal, and to ask for its type costs more.
   if i == 1 and reply ~= #value and type(reply) == 'table' and reply.err then return general() end
 end
+if o == 4 then return out[1] .. out[2] .. out[3] .. out[4] end -- a single check of a value that is there
 return table.concat(out, '', 1, o)
