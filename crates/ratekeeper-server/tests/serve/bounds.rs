@@ -18,8 +18,20 @@ struct Place {
     base: fn(member: &str) -> Json,
 }
 
-const REQUEST: [&str; 11] =
-    ["service", "method", "path", "route", "query", "headers", "client", "identity", "body", "key", "cost"];
+const REQUEST: [&str; 12] = [
+    "service",
+    "method",
+    "path",
+    "route",
+    "query",
+    "headers",
+    "client",
+    "identity",
+    "body",
+    "body_unreadable",
+    "key",
+    "cost",
+];
 
 fn charge() -> Json {
     json!({ "key": "k", "quota": "10/min" })
