@@ -7,10 +7,12 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+import redis
 from servers import RedisServer
 
 from ratekeeper import Limiter, Rule, Store
@@ -19,10 +21,9 @@ from ratekeeper import Limiter, Rule, Store
 BUSY = 4
 # How long calls are made, each way to make them: as many as that allows.
 SECONDS = 3.0
-# One call in so many may fail open although the server took its time within the deadline: it may have been kept from its
-# processor before it wrote the answer, which nobody sees from here. Own lateness that is taken for the server's silence
-# is another matter: that were 80 to 600 calls in 10,000.
-LATE_WRITES = 1_000
+# One call in so many may fail open unexplained. Own lateness that is taken for the server's silence is another matter:
+# that were 80 to 600 calls in 10,000.
+UNEXPLAINED = 10_000
 WINDOW = 3600.0
 
 # Each call has a counter of its own, which keeps the server's time of its charge.
@@ -89,9 +90,42 @@ def busy() -> Iterator[None]:
             child.communicate()
 
 
+class Witness(threading.Thread):
+    """Asks the server again and again, without our store: as late as it is then, it is late for everybody.
+
+    A server that is kept from its processor between its charge and its answer is seen by nothing else.
+    """
+
+    def __init__(self, server: RedisServer, deadline: float) -> None:
+        super().__init__()
+        self._server, self._deadline = server, deadline
+        self._late: list[tuple[float, float]] = []
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        with redis.Redis(port=self._server.port) as client:
+            while not self._done.wait(0.001):
+                began = time.time()
+                client.ping()
+                if time.time() - began >= self._deadline / 2:
+                    self._late.append((began, time.time()))
+
+    def excuses(self, made: float) -> bool:
+        """Whether the server was late for it, too, while a call was made."""
+        return any(began < made + 4 * self._deadline and ended > made for began, ended in self._late)
+
+    def __enter__(self) -> Witness:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+
 def unanswered(server: RedisServer, way: str, processes: int, deadline: float) -> tuple[int, list[tuple[str, float]]]:
-    """How many calls there were; those that were decided without the store, and when each was made."""
-    with busy():
+    """How many calls there were; those that were decided without the store and not excused, and when each was made."""
+    with busy(), Witness(server, deadline) as witness:
         arguments = [[server.url, way, f"p{number}", str(SECONDS), str(deadline)] for number in range(processes)]
         children = [
             subprocess.Popen([sys.executable, "-c", PROGRAM, *some], stdout=subprocess.PIPE) for some in arguments
@@ -100,7 +134,7 @@ def unanswered(server: RedisServer, way: str, processes: int, deadline: float) -
     assert all(child.returncode == 0 for child in children)
     results = [json.loads(output) for output in outputs]
     calls = sum(calls for calls, _ in results)
-    failed = [(key, made) for _, failed in results for key, made in failed]
+    failed = [(key, made) for _, failed in results for key, made in failed if not witness.excuses(made)]
     print(f"{way} in {processes}: {len(failed)} of {calls} not answered within {deadline} s")
     return calls, failed
 
@@ -120,10 +154,10 @@ def test_what_the_server_charges_in_time_is_answered(own_server: RedisServer, wa
         charged = now + verdict.reset_after - WINDOW
         if verdict.remaining == 0 and charged - made <= deadline:
             in_time.append((key, charged - made))
-    assert len(in_time) <= calls / LATE_WRITES, in_time
+    assert len(in_time) <= max(1, calls / UNEXPLAINED), in_time
 
 
 @pytest.mark.parametrize(("way", "processes"), WAYS)
 def test_with_a_longer_deadline_all_is_answered(own_server: RedisServer, way: str, processes: int) -> None:
     calls, failed = unanswered(own_server, way, processes, 0.25)
-    assert len(failed) <= calls / LATE_WRITES / 10, failed
+    assert len(failed) <= max(1, calls / UNEXPLAINED), failed

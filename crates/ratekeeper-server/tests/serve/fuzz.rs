@@ -83,7 +83,7 @@ fn calls_that_are_almost_right_are_answered() {
 
 /// What a call can say.
 #[rustfmt::skip]
-const MEMBERS: [&str; 19] = [
+const MEMBERS: [&str; 20] = [
     "charges", "on_outage", "service", "method", "path", "route", "query", "headers", "client", "identity", "body", "body_unreadable",
     "key", "cost", "id", "keep_seconds", "hold_seconds", "actual", "units", "decision",
 ];
