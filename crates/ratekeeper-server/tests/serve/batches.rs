@@ -26,7 +26,7 @@ const POLICY: &str = r#"
     quota = "1000000/h fixed_window"
 "#;
 /// As long as the machine may keep a server that is well from answering.
-const DEADLINE: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_secs(3);
 
 fn on(server: &Server) -> Rig {
     let store = {

@@ -152,15 +152,16 @@ impl Demand<'_> {
                 self.remember(&decision);
             }
         }
-        self.counted(decision, terms)
+        self.count_final(&decision, terms);
+        decision
     }
 
     /// Counts a decision that is no look and no turn that is still waited for.
-    pub(super) fn counted(&self, decision: Decision, terms: &Terms<'_>) -> Decision {
+    #[inline]
+    pub(super) fn count_final(&self, decision: &Decision, terms: &Terms<'_>) {
         if terms.strikes() || !terms.is_peek() && decision.is_allowed() {
-            self.count(&decision);
+            self.count(decision);
         }
-        decision
     }
 
     /// Notes which rules denied, and which would have.

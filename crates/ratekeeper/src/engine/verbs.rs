@@ -315,12 +315,14 @@ impl Demand<'_> {
     /// denies. For that moment others may find it taken, but never more is admitted than there is.
     pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         if let Some(denied) = self.penalised_here(terms)? {
-            return Ok(self.counted(denied, terms));
+            self.count_final(&denied, terms);
+            return Ok(denied);
         }
         let (own, shared) = (self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let is_alone = shared.check().is_err();
         if !is_alone && let Some(known) = self.admitted_before(terms) {
-            return Ok(self.counted(known, terms));
+            self.count_final(&known, terms);
+            return Ok(known);
         }
         let first = self.own_part(&own, terms, is_alone).await?;
         let Ok(check) = shared.check() else { return Ok(self.followed(first, terms)) };
