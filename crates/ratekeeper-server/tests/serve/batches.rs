@@ -107,7 +107,9 @@ fn a_batch_in_memory_lets_others_be_answered() {
     let policies = Policies::builder().mode(None).build().unwrap();
     let api = Api::new(PolicyLimiter::on(Arc::clone(&store) as Arc<dyn Store>, policies));
     let check = |number: usize| {
-        let charges = (0..50).map(|charge| json!({ "key": format!("{number}-{charge}"), "quota": "1000/h" }));
+        // None of them is over, and so forgotten, before the test is.
+        let quota = "1000/h fixed_window";
+        let charges = (0..50).map(|charge| json!({ "key": format!("{number}-{charge}"), "quota": quota }));
         json!({ "charges": charges.collect::<Vec<Json>>() })
     };
     let batch = json!({ "checks": (0..1_000).map(check).collect::<Vec<Json>>() }).to_string();
