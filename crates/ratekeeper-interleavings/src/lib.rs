@@ -113,7 +113,7 @@ fn a_penalty_is_given_once_in_any_order() {
         [
             counter("penalty", "1/h fixed_window"),
             counter("strikes", "3/h fixed_window"),
-            counter("offences", "4/30d"),
+            counter("offences", "4/1h"),
         ]
     }
     race(

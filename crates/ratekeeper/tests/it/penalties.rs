@@ -41,7 +41,7 @@ fn left(store: &MemoryStore, rule: &PenalRule, counter: usize, subject: &str) ->
 /// from then on no denial is counted.
 #[test]
 fn many_at_once_are_one_offence() {
-    let rule = PenalRule::new("many", "3/1h fixed_window", &SENTENCES, Some("4/30d"));
+    let rule = PenalRule::new("many", "3/1h fixed_window", &SENTENCES, Some("4/1h"));
     for round in 0..50 {
         let (store, _) = store(100_000);
         let barrier = std::sync::Barrier::new(64);
@@ -86,7 +86,7 @@ fn a_decision_says_nothing_of_the_one_before() {
 #[test]
 fn a_gate_is_shut_whole_or_not_at_all() {
     let (store, _) = store(256);
-    let rule = PenalRule::new("half", "2/1h fixed_window", &SENTENCES, Some("4/30d"));
+    let rule = PenalRule::new("half", "2/1h fixed_window", &SENTENCES, Some("4/1h"));
     let (mut tipped, mut not) = (0, 0);
     for subject in 0..10_000 {
         let subject = subject.to_string();

@@ -357,7 +357,7 @@ async fn tiers_that_went_make_no_check_dearer() {
         let rule = Rule::new("api", |user: &str| Some(user.into())).quotas(quotas);
         Limiter::builder(store.clone()).rule(rule).build().unwrap()
     };
-    let (before, after) = (limiter("{rps=100, rpm=200, rph=500, rpd=500}"), limiter("{rph=500, rpm=200}"));
+    let (before, after) = (limiter("{rps=100, rpm=200, rph=5000, rpd=500}"), limiter("{rph=5000, rpm=200}"));
     // So much that no check needs a longer time to live.
     assert!(before.check_cost("old", 100).await.unwrap().is_allowed());
     assert!(after.check_cost("new", 100).await.unwrap().is_allowed());
@@ -368,7 +368,7 @@ async fn tiers_that_went_make_no_check_dearer() {
         let counters = store.stored_counters("api", b"old").await.unwrap();
         counters.into_iter().find(|counter| counter.quota == name).map(|counter| counter.remaining)
     };
-    assert_eq!((left("rph").await, left("rpd").await), (Some(399), Some(400)));
+    assert_eq!((left("rph").await, left("rpd").await), (Some(4899), Some(400)));
     let counted = |server: &Server| ["echo", "get", "setrange", "set"].map(|command| calls(server, command));
     for user in ["new", "old"] {
         // The first check may have something to put in order.
@@ -381,13 +381,13 @@ async fn tiers_that_went_make_no_check_dearer() {
         let [general, read, in_place, anew] = std::array::from_fn(|command| end[command] - start[command]);
         assert_eq!((general, read, in_place + anew), (0, 5, 5), "{user}: the general way, reads, writes");
     }
-    assert_eq!((left("rph").await, left("rpd").await), (Some(393), Some(400)), "each is counted for itself");
+    assert_eq!((left("rph").await, left("rpd").await), (Some(4893), Some(400)), "each is counted for itself");
     // Asked together, and looked at in between.
     let start = counted(&server);
     let all = futures_util::future::join_all((0..6).map(|_| after.check("old"))).await;
     assert!(all.into_iter().all(|decision| decision.unwrap().is_allowed()));
     assert_eq!(counted(&server)[0], start[0]);
-    assert_eq!((left("rph").await, left("rpm").await), (Some(387), Some(87)));
+    assert_eq!((left("rph").await, left("rpm").await), (Some(4887), Some(87)));
     assert!(before.check("old").await.unwrap().is_allowed());
-    assert_eq!((left("rph").await, left("rpd").await), (Some(386), Some(399)));
+    assert_eq!((left("rph").await, left("rpd").await), (Some(4886), Some(399)));
 }

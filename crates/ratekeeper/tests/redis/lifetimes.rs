@@ -258,7 +258,7 @@ async fn everything_ends_at_the_servers_time() {
 const BYTES: [(&str, &str, usize); 8] = [
     ("a rule with one quota", "rk:c:one-tier:user:12345678901", 136),
     ("three tiers up to an hour", "rk:c:my-tiers:user:12345678901", 240),
-    ("a tier of a day", "rk:d:my-tiers:user:12345678901", 136),
+    ("a tier of a day", "rk:d:my-tiers:user:12345678901", 144),
     ("a log of 100 instants", "rk:l:my-logs!::user:12345678901", 1_800),
     ("100 holders", "rk:h:my-leases::user:12345678901", 2_060),
     ("a counter of Application Kit", "ratelimit:/search!:7:42", 72),

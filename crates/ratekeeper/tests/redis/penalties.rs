@@ -17,7 +17,7 @@ const SENTENCES: [&str; 2] = ["1/1h fixed_window", "1/1d fixed_window"];
 const ONE: &str = "1/1h fixed_window";
 
 fn rule(name: &str, strikes: &str) -> PenalRule {
-    PenalRule::new(name, strikes, &SENTENCES, Some("4/30d"))
+    PenalRule::new(name, strikes, &SENTENCES, Some("4/1h"))
 }
 
 /// A check of one charge whose rule has a penalty.
