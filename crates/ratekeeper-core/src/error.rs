@@ -58,6 +58,8 @@ pub enum Field {
     Store,
     /// A switch that operators throw.
     Switch,
+    /// A line of the audit log.
+    Audit,
 }
 
 impl fmt::Display for Field {
@@ -80,6 +82,7 @@ impl fmt::Display for Field {
             Field::Reservation => "reservation",
             Field::Store => "store",
             Field::Switch => "switch",
+            Field::Audit => "audit",
         })
     }
 }

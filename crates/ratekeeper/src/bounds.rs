@@ -6,8 +6,11 @@ pub use ratekeeper_core::{
     SENTENCES_MAX, SHOWN_CHARS_MAX, SUBJECT_BYTES_MAX, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN,
 };
 
-pub use crate::control::SWITCHES_MAX;
+pub use crate::audit::{AUDIT_LINE_BYTES_MAX, AUDIT_LINES_MAX};
+pub use crate::control::{BLOCKED_KEY_BYTES_MAX, SWITCHES_MAX};
 pub use crate::metrics::SERIES_MAX;
+#[cfg(feature = "policy")]
+pub use crate::policy::LOADS_MAX;
 #[cfg(feature = "policy")]
 pub use crate::policy::limits::{
     BYTES_MAX, COST_MAX, DEPTH_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, KEYS_MAX, NODES_MAX,
@@ -17,3 +20,5 @@ pub use crate::policy::limits::{
 pub use crate::store::SECRET_BYTES;
 pub use crate::store::memory::RECEIPTS_MAX;
 pub use crate::store::memory::{MAX_IDS, MAX_KEYS_DEFAULT};
+#[cfg(feature = "redis")]
+pub use crate::store::redis::STORED_PAGE_MAX;

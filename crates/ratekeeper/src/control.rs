@@ -38,6 +38,23 @@ pub fn emergency_of(rule: &str) -> String {
     format!("{EMERGENCY_PREFIX}{rule}")
 }
 
+/// What stands before the key in the name of a block of one key.
+const KEY_PART: &str = " key=";
+/// The longest key that can be blocked, in bytes.
+pub const BLOCKED_KEY_BYTES_MAX: usize = 512;
+
+/// The name under which one key is blocked: of a rule, of all rules of a service or of all rules.
+#[must_use]
+pub fn emergency_of_key(rule: &str, key: &str) -> String {
+    format!("{EMERGENCY_PREFIX}{rule}{KEY_PART}{key}")
+}
+
+/// The rule and the key in what [`rule_of_switch`] says a switch is about.
+#[must_use]
+pub fn key_of_switch(rule: &str) -> (&str, Option<&str>) {
+    rule.split_once(KEY_PART).map_or((rule, None), |(rule, key)| (rule, Some(key)))
+}
+
 /// The rule that the name of a switch is about, and whether it is the name of an emergency.
 #[must_use]
 pub fn rule_of_switch(name: &str) -> (&str, bool) {
@@ -212,7 +229,11 @@ impl FromStr for Switch {
 
 /// All switches at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Switches(HashMap<String, Switch>);
+pub struct Switches {
+    by_name: HashMap<String, Switch>,
+    /// Whether any key is blocked, so that requests look for theirs only then.
+    has_keys: bool,
+}
 
 impl Switches {
     /// What applies to a rule at `now`: its own switch, where that says nothing
@@ -220,7 +241,7 @@ impl Switches {
     /// says nothing the one for all rules. Each has its emergency beside it ([`emergency_of`]), which comes first.
     #[must_use]
     pub fn of_rule(&self, rule: &str, now: Timestamp) -> Switched {
-        let set = |name: &str| self.0.get(name).copied().filter(|switch| switch.is_live(now));
+        let set = |name: &str| self.by_name.get(name).copied().filter(|switch| switch.is_live(now));
         let live = |name: &str| {
             let emergency = set(&emergency_of(name)).map_or(Emergency::Off, |switch| switch.emergency);
             let emergency = Switch { emergency, ..Switch::default() };
@@ -237,15 +258,31 @@ impl Switches {
         }
     }
 
+    /// Whether an operator has blocked exactly this key, for a rule, for its service or for all rules.
+    #[must_use]
+    pub fn blocks_key(&self, rule: &str, key: &str, now: Timestamp) -> bool {
+        if !self.has_keys {
+            return false;
+        }
+        let service = rule.split_once('/').map(|(service, _)| all_rules_of(service));
+        let mut names = [Some(rule), service.as_deref(), Some(ALL_RULES)].into_iter().flatten();
+        names.any(|of| {
+            let found = self.by_name.get(&emergency_of_key(of, key));
+            found.is_some_and(|switch| switch.is_live(now) && switch.emergency == Emergency::Block)
+        })
+    }
+
     /// Each switch with the rule it is for, [`ALL_RULES`] for all.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Switch)> {
-        self.0.iter().map(|(rule, switch)| (rule.as_str(), switch))
+        self.by_name.iter().map(|(rule, switch)| (rule.as_str(), switch))
     }
 }
 
 impl FromIterator<(String, Switch)> for Switches {
     fn from_iter<I: IntoIterator<Item = (String, Switch)>>(switches: I) -> Self {
-        Self(switches.into_iter().collect())
+        let by_name: HashMap<String, Switch> = switches.into_iter().collect();
+        let has_keys = by_name.keys().any(|name| name.contains(KEY_PART));
+        Self { by_name, has_keys }
     }
 }
 
@@ -273,6 +310,14 @@ pub(crate) fn validated(name: &str, switch: Switch) -> Result<Switch, InvalidInp
             format!("`{switch}`"),
             "emergency=lift or emergency=block",
         ));
+    }
+    let (rule, key) = key_of_switch(rule);
+    let is_block = is_emergency && switch.emergency == Emergency::Block;
+    let is_key =
+        |key: &str| (1..=BLOCKED_KEY_BYTES_MAX).contains(&key.len()) && !key.contains(char::is_control);
+    if key.is_some_and(|key| !is_block || !is_key(key)) {
+        let expected = format!("emergency=block of a key of 1 to {BLOCKED_KEY_BYTES_MAX} printable bytes");
+        return Err(InvalidInput::new(Field::Switch, format!("`{switch}`"), expected));
     }
     let printable = rule.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if rule.is_empty() || rule.len() > NAME_BYTES_MAX || !printable {
@@ -304,14 +349,16 @@ impl ControlCell {
     /// Changes the copy.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut HashMap<String, Switch>) -> T) -> T {
         let mut current = self.switches.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = change(&mut Arc::make_mut(&mut current).0);
-        self.any.store(!current.0.is_empty(), Ordering::Release);
+        let switches = Arc::make_mut(&mut current);
+        let changed = change(&mut switches.by_name);
+        switches.has_keys = switches.by_name.keys().any(|name| name.contains(KEY_PART));
+        self.any.store(!current.by_name.is_empty(), Ordering::Release);
         changed
     }
 
     #[cfg(feature = "redis")]
     pub(crate) fn replace(&self, switches: Switches) {
-        self.update(|current| *current = switches.0);
+        self.update(|current| *current = switches.by_name);
     }
 }
 
@@ -371,6 +418,36 @@ mod tests {
         assert!(validated(&emergency_of("api"), switch("mode=on")).is_err());
         assert!(validated(&emergency_of(""), switch("emergency=lift")).is_err());
         assert_eq!(rule_of_switch(&emergency_of("*")), ("*", true));
+    }
+
+    #[test]
+    fn one_key_is_blocked_until_its_end_and_no_other() {
+        let block = "emergency=block until=1000".parse::<Switch>().unwrap();
+        let switches: Switches = [
+            (emergency_of_key("search/user", "user:eve"), block),
+            (emergency_of_key("shop/*", "ip:192.0.2.7"), block),
+        ]
+        .into_iter()
+        .collect();
+        let is_blocked =
+            |rule: &str, key: &str, now| switches.blocks_key(rule, key, Timestamp::from_micros(now));
+        assert!(is_blocked("search/user", "user:eve", 999) && !is_blocked("search/user", "user:eve", 1_000));
+        assert!(!is_blocked("search/user", "user:ann", 0) && !is_blocked("search/other", "user:eve", 0));
+        assert!(is_blocked("shop/any", "ip:192.0.2.7", 0) && !is_blocked("search/any", "ip:192.0.2.7", 0));
+        assert_eq!(switches.of_rule("search/user", Timestamp::from_micros(0)).emergency, Emergency::Off);
+        let name = emergency_of_key("search/user", "user:eve");
+        assert_eq!(key_of_switch(rule_of_switch(&name).0), ("search/user", Some("user:eve")));
+        assert!(validated(&name, block).is_ok());
+        for (name, text) in [
+            (name.as_str(), "emergency=lift"),
+            (name.as_str(), "mode=off"),
+            (&emergency_of_key("search/user", ""), "emergency=block"),
+            (&emergency_of_key("search/user", "a\nb"), "emergency=block"),
+            (&emergency_of_key("", "a"), "emergency=block"),
+            ("search/user key=a", "emergency=block"),
+        ] {
+            assert!(validated(name, text.parse().unwrap()).is_err(), "{name} {text}");
+        }
     }
 
     #[test]

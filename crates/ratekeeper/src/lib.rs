@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 pub mod bounds;
 mod clock;
 mod control;
@@ -39,10 +40,11 @@ pub mod metrics;
 pub mod policy;
 pub mod store;
 
+pub use audit::Audit;
 pub use clock::SystemClock;
 pub use control::{
     ALL_RULES, Control, MODE_VARIABLE, Mode, Switch, Switched, Switches, all_rules_of, emergency_of,
-    rule_of_switch,
+    emergency_of_key, key_of_switch, rule_of_switch,
 };
 pub use engine::{
     Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started, Strict,
@@ -57,8 +59,9 @@ pub use ratekeeper_core::{
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
-pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder, StoredCounter};
+pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
 pub use store::{
     BreakerState, CounterClaim, CounterClaims, FailureKinds, Health, OpenOptions, OpenedStore, Overrides,
-    ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl,
+    ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter, StoredFilter,
+    StoredKey, StoredPage,
 };

@@ -46,6 +46,7 @@ mod spec;
 mod status;
 mod syntax;
 mod template;
+mod tenant;
 
 /// The bounds of policies, which callers find in [`bounds`](crate::bounds).
 pub(crate) mod limits {
@@ -60,7 +61,7 @@ pub(crate) mod limits {
 }
 
 pub use address::{Addresses, ProxyHeader};
-pub use apply::Ask;
+pub use apply::{Ask, NotApplied};
 pub use book::{Policies, PoliciesBuilder};
 pub use compile::{CompileOptions, EndpointLimits, KeyFunction, Policy};
 pub use document::{Entry, Format, Node, Place, Value};
@@ -76,6 +77,7 @@ pub use spec::{
     ORGANISATION_DEFAULT, OnError, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec,
     PolicyBuilder, PolicySpec, RuleSpec, Scope, StoreUrl, parse_duration,
 };
-pub use status::{RuleStatus, ServiceStatus, SourceStatus};
+pub use status::{LOADS_MAX, PolicyLoad, RuleStatus, ServiceStatus, SourceStatus};
 pub use syntax::SyntaxError;
 pub use template::{KeyHashing, Subject, Template};
+pub use tenant::{RuleLimits, Whose};

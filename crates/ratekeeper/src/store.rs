@@ -7,6 +7,7 @@ pub mod memory;
 mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod stored;
 
 use std::fmt;
 use std::future::Future;
@@ -20,6 +21,8 @@ pub use self::open::{
 };
 #[cfg(feature = "redis")]
 pub use self::open::{SentinelParts, ServerParts};
+pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredPage};
+use crate::audit::Audit;
 use crate::control::Control;
 use ratekeeper_core::{
     Algorithm, Charge, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled,
@@ -86,6 +89,21 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The switches that operators throw.
     fn control(&self) -> &dyn Control;
+
+    /// What operators changed.
+    fn audit(&self) -> &dyn Audit;
+
+    /// About `count` counters as they are stored, from `cursor` on, which is 0 at first; none from a store that keeps no
+    /// names of keys.
+    fn stored<'a>(
+        &'a self,
+        filter: &'a StoredFilter,
+        cursor: u64,
+        count: usize,
+    ) -> StoreFuture<'a, Option<StoredPage>> {
+        let _ = (filter, cursor, count);
+        StoreFuture::ready(Ok(None))
+    }
 
     /// The instant a check would be judged at now, as far as this process can
     /// tell without asking.

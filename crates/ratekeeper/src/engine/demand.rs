@@ -203,6 +203,18 @@ impl<'a> Demand<'a> {
         self.rules.iter().for_each(|asked| asked.count(decision));
     }
 
+    /// Whose override each quota looks for, if its rule follows overrides: that of the project, or if there is none
+    /// that of the organisation.
+    pub fn override_scopes(&self) -> impl Iterator<Item = (Name, OverrideScope<'_>)> {
+        self.rules.iter().flat_map(|asked| {
+            let quotas = asked.limits.quotas().iter().enumerate();
+            let owned = quotas.filter_map(|(index, (name, _))| {
+                Some((*name, asked.owner.as_ref()?.scope(index, *name).ok()?))
+            });
+            owned.collect::<Vec<_>>()
+        })
+    }
+
     /// The names of all quotas that are asked.
     pub fn quotas(&self) -> impl Iterator<Item = Name> {
         self.rules.iter().flat_map(|asked| asked.limits.quotas().iter().map(|(name, _)| *name))

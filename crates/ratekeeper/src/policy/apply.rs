@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Emergency, Enforcement, InvalidInput, Key, Reservation, Timestamp};
+use ratekeeper_core::{Emergency, Enforcement, InvalidInput, Key, Name, Reservation, Timestamp};
 
 use super::compile::{Keys, LimitSets, Policy, Rule, RuleCost, UNLIMITED};
 use super::expression::{COST_MAX, EvaluationError};
 use super::request::{Body, Facts, Request, Scalar};
 use super::spec::OnError;
 use super::template::Subject;
-use crate::control::{Mode, Switched, Switches};
+use crate::control::{Mode, Switches};
 use crate::engine::{Asked, Demand, Endpoints, Engine, Held, LimitSet, Limits, OwnerNames};
 
 /// What is asked about a request.
@@ -104,6 +104,45 @@ impl std::fmt::Debug for Ask<'_> {
     }
 }
 
+/// Why a rule does not limit a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotApplied {
+    /// Its condition takes another route, method or path.
+    OtherEndpoint,
+    /// It is switched off.
+    SwitchedOff,
+    /// Its condition does not hold.
+    Condition,
+    /// It lets the address of this client pass.
+    AllowedClient,
+    /// None of its keys resolves.
+    NoKey,
+    /// The key is not limited.
+    Unlimited,
+    /// To find out took more work than a request may cause.
+    BeyondBudget,
+    /// There is no request, only a key, and the rule finds its own.
+    NoRequest,
+}
+
+impl NotApplied {
+    /// The words for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherEndpoint => "its condition takes another route, method or path",
+            Self::SwitchedOff => "it is switched off",
+            Self::Condition => "its condition does not hold",
+            Self::AllowedClient => "its `allow` list has the address of the client",
+            Self::NoKey => "none of its keys resolves",
+            Self::Unlimited => "its `unlimited` list, or a plan, frees the key",
+            Self::BeyondBudget => "to find out took more work than a request may cause",
+            Self::NoRequest => "there is a key and no request, and it finds its own key",
+        }
+    }
+}
+
 /// A request of which nothing is known.
 struct Nothing;
 
@@ -159,8 +198,7 @@ impl Policy {
             if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
                 return;
             }
-            let switched = switches.map(|(all, now)| all.of_rule(rule.name.as_str(), now));
-            if let Some(asked) = rule.apply(&request, ask, switched.as_ref(), &self.limits) {
+            if let Ok(asked) = rule.apply(&request, ask, switches, &self.limits) {
                 demand.push(asked);
             }
         });
@@ -170,43 +208,78 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// The rules that do not limit a request, and why.
+    pub(super) fn not_applied(
+        &self,
+        ask: &Ask<'_>,
+        switches: Option<(&Switches, Timestamp)>,
+    ) -> Vec<(Name, NotApplied)> {
+        let request = Request::new(ask.facts, &self.addresses);
+        request.set_steps(self.steps);
+        let mut candidates = Vec::new();
+        self.index.each_candidate(ask.facts, |number| candidates.push(number));
+        let reason = |(index, rule): (usize, &Rule)| {
+            let is_candidate = u16::try_from(index).is_ok_and(|number| candidates.contains(&number));
+            if !is_candidate {
+                return Some((rule.name, NotApplied::OtherEndpoint));
+            }
+            if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
+                return Some((rule.name, NotApplied::NoRequest));
+            }
+            let applied = rule.apply(&request, ask, switches, &self.limits);
+            applied.err().map(|why| (rule.name, why))
+        };
+        self.rules.iter().enumerate().filter_map(reason).collect()
+    }
+}
+
 impl Rule {
-    /// What it makes of a request; `None` if it does not limit it.
+    /// What it makes of a request, or why it does not limit it.
     #[inline]
     fn apply<'p>(
         &'p self,
         request: &Request<'_>,
         ask: &Ask<'_>,
-        switched: Option<&Switched>,
+        switches: Option<(&Switches, Timestamp)>,
         sets: &'p LimitSets,
-    ) -> Option<Asked<'p>> {
+    ) -> Result<Asked<'p>, NotApplied> {
+        let switched = switches.map(|(all, now)| all.of_rule(self.name.as_str(), now));
+        let switched = switched.as_ref();
         let mode = self.mode_under(switched, ask.modes);
         let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
         let emergency = switched.map_or(Emergency::Off, |switched| switched.emergency);
         let denies = mode == Mode::On && percent > 0 && emergency != Emergency::Lift;
-        if mode == Mode::Off && !ask.modes.is_any
-            || !self.holds(request, denies)
-            || self.is_allowed_client(request)
-        {
-            return None;
+        if mode == Mode::Off && !ask.modes.is_any {
+            return Err(NotApplied::SwitchedOff);
+        }
+        if !self.holds(request, denies) {
+            return Err(NotApplied::Condition);
+        }
+        if self.is_allowed_client(request) {
+            return Err(NotApplied::AllowedClient);
         }
         let Some(subject) = self.subject(request, ask) else {
             self.terms.counters.unresolved();
-            return None;
+            return Err(NotApplied::NoKey);
         };
         let (limits, plan) = self.limits_of(&subject, request);
         if limits == UNLIMITED {
-            return None;
+            return Err(NotApplied::Unlimited);
         }
+        let emergency = match switches {
+            Some((all, now)) if all.blocks_key(self.name.as_str(), subject.as_str(), now) => Emergency::Block,
+            _ => emergency,
+        };
         let in_ramp = percent >= 100 || Key::new(self.name, &subject).is_ok_and(|key| key.is_within(percent));
         let enforced = mode == Mode::On && in_ramp;
         let limits = sets.get(limits);
-        Some(Asked {
+        Ok(Asked {
             terms: Held::Borrowed(&self.terms),
             limits: Limits::Set(Held::Borrowed(limits)),
             plan,
             subject: Cow::Owned(subject.into()),
-            cost: self.cost_of(request, ask, limits, denies)?,
+            cost: self.cost_of(request, ask, limits, denies).ok_or(NotApplied::BeyondBudget)?,
             // Settling is about what the program asked for.
             is_flat: !matches!(self.cost, RuleCost::Asked),
             owner: self.owner_of(request, limits),
@@ -278,7 +351,7 @@ impl Rule {
         subject
     }
 
-    fn limits_of(&self, subject: &Subject, request: &Request<'_>) -> (u32, Option<Arc<str>>) {
+    pub(super) fn limits_of(&self, subject: &Subject, request: &Request<'_>) -> (u32, Option<Arc<str>>) {
         if !self.exact.is_empty()
             && let Some(limits) = self.exact.get(subject.as_str())
         {
@@ -326,7 +399,11 @@ impl Rule {
         Some(self.cost_on_error.or_else(all).unwrap_or(1).into())
     }
 
-    fn owner_of(&self, request: &Request<'_>, limits: &LimitSet) -> Option<Box<OwnerNames<'static>>> {
+    pub(super) fn owner_of(
+        &self,
+        request: &Request<'_>,
+        limits: &LimitSet,
+    ) -> Option<Box<OwnerNames<'static>>> {
         let owner = self.owner.as_ref()?;
         let endpoint = owner.endpoint.as_ref().and_then(|endpoint| endpoint.resolve_plain(request));
         let names = OwnerNames {

@@ -1,6 +1,6 @@
 //! The policies in force, one for each service, and what became of the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::compile::{CompileOptions, KeyFunction, Policy};
 use super::fence::Fence;
 use super::problem::Problems;
 use super::spec::PolicySpec;
-use super::status::{ServiceStatus, SourceStatus};
+use super::status::{LOADS_MAX, PolicyLoad, ServiceStatus, SourceStatus};
 use super::template::KeyHashing;
 use crate::control::Mode;
 use crate::engine::{OnOutage, Scope};
@@ -26,6 +26,8 @@ pub const SERVICES_MAX: usize = 10_000;
 const UNKNOWN_SERVICES_MAX: usize = 64;
 /// How many services an error lists as those that have a policy.
 const LISTED_SERVICES_MAX: usize = 8;
+/// How much of a digest is kept: enough to tell two policies apart.
+const DIGEST_DIGITS: usize = 16;
 
 /// The policies in force. Clones are the same book.
 ///
@@ -71,6 +73,22 @@ struct History {
     installed: u64,
     refused: u64,
     last_refusal: Option<String>,
+    loads: VecDeque<PolicyLoad>,
+}
+
+impl History {
+    fn note(&mut self, source: &str, digest: Option<String>, refusal: Option<String>) {
+        if self.loads.len() >= LOADS_MAX {
+            self.loads.pop_front();
+        }
+        let (at, source) = (SystemTime::now(), source.to_owned());
+        self.loads.push_back(PolicyLoad { at, source, digest, refusal });
+    }
+}
+
+/// A digest of what a policy says.
+fn digest_of(spec: &PolicySpec) -> String {
+    blake3::hash(format!("{spec:?}").as_bytes()).to_hex()[..DIGEST_DIGITS].to_owned()
 }
 
 /// Collects what a program adds to its policies.
@@ -188,6 +206,7 @@ impl Policies {
             problems
         })?;
         let before = service.as_ref().and_then(|service| service.current.load_full());
+        let digest = read.as_ref().map(digest_of).ok();
         let compiled =
             read.and_then(|spec| Policy::compile_after(&spec, source, &self.0.options, before.as_deref()));
         match (compiled, service) {
@@ -199,14 +218,14 @@ impl Policies {
                         "another `store` takes effect with a restart"
                     );
                 }
-                service.install(source, policy);
+                service.install(source, policy, digest);
                 self.put_right(source);
                 Ok(())
             }
             (Ok(_), None) => Ok(()),
             (Err(problems), service) => {
                 match service {
-                    Some(service) => service.refuse(source, &problems),
+                    Some(service) => service.refuse(source, &problems, digest),
                     None => self.refuse(source, &problems),
                 }
                 Err(problems)
@@ -459,7 +478,7 @@ impl Service {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn install(&self, source: &str, policy: Policy) {
+    fn install(&self, source: &str, policy: Policy, digest: Option<String>) {
         let mut history = self.history();
         for warning in policy.warnings() {
             let warning = warning.to_string();
@@ -473,11 +492,12 @@ impl Service {
         tracing::info!(source, service = self.name, rules = policy.rules.len(), "a policy is in force");
         self.current.store(Some(Arc::new(policy)));
         history.installed += 1;
+        history.note(source, digest, None);
         history.last_refusal = None;
         (history.source, history.since) = (Some(source.to_owned()), Some(SystemTime::now()));
     }
 
-    fn refuse(&self, source: &str, problems: &Problems) {
+    fn refuse(&self, source: &str, problems: &Problems, digest: Option<String>) {
         let mut history = self.history();
         history.refused += 1;
         let reason = problems.to_string();
@@ -486,6 +506,7 @@ impl Service {
             let stays = self.current.load().is_some();
             // As text, which every log puts into quotation marks: it has lines of its own.
             tracing::warn!(source, service = self.name, stays, reason, "a policy was refused");
+            history.note(source, digest, Some(reason.clone()));
             history.last_refusal = Some(reason);
         }
     }
@@ -503,6 +524,7 @@ impl Service {
             installed: history.installed,
             refused: history.refused,
             last_refusal: history.last_refusal.clone(),
+            loads: history.loads.iter().cloned().collect(),
             warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
             rules: rules
                 .map(|rule| {

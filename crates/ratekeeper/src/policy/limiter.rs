@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratekeeper_core::{Decision, Field, InvalidInput, Labels, Override, OverrideScope, Settled};
+use ratekeeper_core::{Decision, Field, InvalidInput, Labels, Name, Override, OverrideScope, Settled};
 
-use super::apply::Ask;
+use super::apply::{Ask, NotApplied};
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::request::{Facts, Needs};
@@ -219,6 +219,15 @@ impl ServiceLimiter {
     pub fn demand(&self, ask: &Ask<'_>) -> Demand<'static> {
         #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime alone")]
         self.with_demand(ask, |_| None, |demand| demand.into_owned())
+    }
+
+    /// The rules of the policy in force that do not limit a request, and why. The others are in its demand.
+    #[must_use]
+    pub fn not_applied(&self, ask: &Ask<'_>) -> Vec<(Name, NotApplied)> {
+        let Some(policy) = self.policy() else { return Vec::new() };
+        let store = self.engine.store();
+        let switches = store.control().switches();
+        policy.not_applied(ask, switches.as_deref().map(|switches| (switches, store.now())))
     }
 
     /// Hands the demand of a request on while it borrows from the policy in force: to `now`, which only looks at it,

@@ -31,6 +31,23 @@ pub struct RuleStatus {
     pub penalties: u64,
 }
 
+/// How many loads of a service's policies are remembered.
+pub const LOADS_MAX: usize = 50;
+
+/// A policy that was put into force, or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyLoad {
+    /// When.
+    pub at: SystemTime,
+    /// Where it came from.
+    pub source: String,
+    /// Of what it says, the same in every process of this version; none of one that could not be read.
+    pub digest: Option<String>,
+    /// What was wrong with it; it was put into force if nothing was.
+    pub refusal: Option<String>,
+}
+
 /// How the policy of a service is doing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -49,6 +66,8 @@ pub struct ServiceStatus {
     pub refused: u64,
     /// What is wrong with the last document, if it was refused.
     pub last_refusal: Option<String>,
+    /// What was put into force and refused lately, the newest last; at most [`LOADS_MAX`].
+    pub loads: Vec<PolicyLoad>,
     /// What is allowed in the policy in force but hardly meant.
     pub warnings: Vec<Problem>,
     /// Its rules.

@@ -198,6 +198,14 @@ impl Template {
         })
     }
 
+    /// The claim that it is, if it is nothing else.
+    pub(super) fn only_claim(&self) -> Option<&str> {
+        match &*self.parts {
+            [Part::Value(Fact::Claim(name))] => Some(name),
+            _ => None,
+        }
+    }
+
     /// What must be obtained before it can be resolved.
     #[must_use]
     pub fn needs(&self) -> Needs {

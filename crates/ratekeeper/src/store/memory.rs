@@ -28,6 +28,7 @@ mod fullness;
 mod ids;
 mod lock;
 mod locked;
+mod operating;
 mod overrides;
 mod penal;
 mod receipts;
@@ -60,6 +61,7 @@ use super::{
     CounterClaims, FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
     StoreFuture, random_secret,
 };
+use crate::audit::{Audit, AuditLog};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell};
 
@@ -104,6 +106,7 @@ pub struct MemoryStore {
     fullness: Fullness,
     overrides: OverrideTable,
     control: ControlCell,
+    audit: AuditLog,
     meetings: Meetings,
     claims: CounterClaims,
 }
@@ -175,6 +178,7 @@ impl MemoryStore {
             secret: OnceLock::new(),
             fullness: Fullness::default(),
             control: ControlCell::default(),
+            audit: AuditLog::default(),
             meetings: Meetings::new(),
             claims: CounterClaims::default(),
             fingerprinter,
@@ -324,6 +328,10 @@ impl Store for MemoryStore {
     }
 
     fn control(&self) -> &dyn Control {
+        self
+    }
+
+    fn audit(&self) -> &dyn Audit {
         self
     }
 

@@ -18,6 +18,7 @@
 //! ```
 
 mod answer;
+mod audit;
 mod breaker;
 mod control;
 mod encode;
@@ -41,6 +42,7 @@ mod script;
 mod sentinel;
 mod silence;
 mod socket;
+mod stored;
 mod wire;
 
 use std::path::PathBuf;
@@ -59,7 +61,6 @@ use tokio::runtime::Handle;
 
 pub use self::breaker::BreakerPolicy;
 use self::encode::{Change, Item, Target, Units, tag_of};
-pub use self::inspect::StoredCounter;
 use self::lane::{Bounds, Lane};
 use self::layout::{Class, Layout};
 use self::link::{Link, Script};
@@ -73,13 +74,15 @@ pub use self::script::SCRIPT;
 use self::script::TEST_TTL_MILLIS;
 pub use self::sentinel::SentinelAnswer;
 use self::sentinel::{Sentinels, follow};
+pub use self::stored::STORED_PAGE_MAX;
 use self::wire::Address;
+use crate::audit::Audit;
 use crate::control::{Control, ControlCell};
 use crate::store::failures::FailureLog;
 use crate::store::meetings::Meetings;
 use crate::store::{
     CounterClaims, Health, Overrides, SECRET_BYTES, SentinelParts, ServerParts, Store, StoreError,
-    StoreFuture, StoreUrl, random_secret,
+    StoreFuture, StoreUrl, StoredFilter, StoredPage, random_secret,
 };
 
 /// How long a server may be silent unless told otherwise.
@@ -639,6 +642,19 @@ impl Store for RedisStore {
 
     fn control(&self) -> &dyn Control {
         self
+    }
+
+    fn audit(&self) -> &dyn Audit {
+        self
+    }
+
+    fn stored<'a>(
+        &'a self,
+        filter: &'a StoredFilter,
+        cursor: u64,
+        count: usize,
+    ) -> StoreFuture<'a, Option<StoredPage>> {
+        StoreFuture::pending(async move { self.inner.stored_page(filter, cursor, count).await.map(Some) })
     }
 
     fn now(&self) -> Timestamp {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
-    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation,
-    Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
+    Algorithm, Audit, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides,
+    Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
 
 /// Fails every check and answers every peek, as a store does that has no room.
@@ -82,6 +82,10 @@ impl Store for Away {
 
     fn control(&self) -> &dyn Control {
         self.0.control()
+    }
+
+    fn audit(&self) -> &dyn Audit {
+        self.0.audit()
     }
 
     fn now(&self) -> Timestamp {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
-    Algorithm, Charge, Check, Control, Decision, Key, Limiter, ManualClock, MemoryStore, Overrides,
+    Algorithm, Audit, Charge, Check, Control, Decision, Key, Limiter, ManualClock, MemoryStore, Overrides,
     Reservation, Rule, Settled, Store, StoreError, StoreFuture, Timestamp,
 };
 
@@ -83,6 +83,10 @@ impl Store for Slow {
 
     fn control(&self) -> &dyn Control {
         self.inner.control()
+    }
+
+    fn audit(&self) -> &dyn Audit {
+        self.inner.audit()
     }
 
     fn now(&self) -> Timestamp {

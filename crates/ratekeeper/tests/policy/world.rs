@@ -11,8 +11,9 @@ use ratekeeper::policy::{
     Ask, Policies, PoliciesBuilder, PolicyLimiter, PolicySpec, RequestFacts, RuleStatus, ServiceLimiter,
 };
 use ratekeeper::{
-    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Override, OverrideScope,
-    Overrides, Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Switch, Timestamp,
+    Algorithm, Audit, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Override,
+    OverrideScope, Overrides, Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Switch,
+    Timestamp,
 };
 
 /// One instance of a service.
@@ -269,6 +270,10 @@ impl Store for Watched {
 
     fn control(&self) -> &dyn Control {
         self.inner.control()
+    }
+
+    fn audit(&self) -> &dyn Audit {
+        self.inner.audit()
     }
 
     fn now(&self) -> Timestamp {

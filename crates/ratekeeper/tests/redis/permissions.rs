@@ -20,7 +20,7 @@ use crate::setup::{DOCS, ask, charge, quota, together};
 const SERVICE: &str = "+script|load +evalsha +eval +time +exists +get +mget +set +setrange +del +pexpire \
     +pttl +incrby +hmget +hgetall +llen +lindex +lset +rpush";
 /// What those need beside it who set overrides and switches.
-const OPERATOR: &str = "+hset +hdel +hlen +scan";
+const OPERATOR: &str = "+hset +hdel +hlen +scan +lrange +ltrim";
 /// What makes checks under an override cheaper; operators alone have the first of the two and not the second.
 const FASTER: &str = "+hlen +hget";
 const KEYS: [&str; 4] = ["rk:*", "ratelimit:*", "ratelimit_override:*", "ratelimit_org_override:*"];
@@ -136,6 +136,8 @@ impl Tour {
         let switch: Switch = "mode=monitor".parse().unwrap();
         self.note(store.set_switch("q", switch).await);
         self.note(store.clear_switch("q").await);
+        self.note(store.audit().append("a line").await);
+        self.note(store.audit().latest(0, 1).await);
     }
 }
 

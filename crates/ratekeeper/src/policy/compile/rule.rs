@@ -198,7 +198,7 @@ impl Compiler<'_> {
 
 impl Keys {
     /// The subject of requests whose key somebody wrote by hand.
-    fn written(&self, key: &str) -> Option<Subject> {
+    pub(in crate::policy) fn written(&self, key: &str) -> Option<Subject> {
         match self {
             Keys::Templates(templates) => templates.iter().find_map(|template| template.subject_of(key)),
             Keys::Caller { hashing, .. } => Subject::of_caller(key, hashing.as_ref()),

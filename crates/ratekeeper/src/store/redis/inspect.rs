@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::redis::Cmd;
-use ratekeeper_core::{Algorithm, Charge, Decision, Key, Level, Name, Quota, State, Timestamp, judge_one};
+use ratekeeper_core::{Charge, Decision, Key, Level, Name, Quota, State, Timestamp, judge_one};
 use tokio::time::Instant;
 
 use super::answer::garbled;
@@ -11,27 +11,7 @@ use super::packed::{PackedRecord, Records};
 use super::record::quota_of;
 use super::script::FORMAT;
 use super::{Inner, RedisStore};
-use crate::store::StoreError;
-
-/// A counter as it is stored: what is left of which quota, and until when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StoredCounter {
-    /// What the quota is called within its rule; empty if it is the rule's only one.
-    pub quota: String,
-    /// How it counts.
-    pub algorithm: Algorithm,
-    /// The window; of a counter that has all windows, the present one.
-    pub window: Duration,
-    /// Units per window, as the last charge had it.
-    pub limit: u32,
-    /// The burst of a token bucket, the queue of a leaky one, else the limit.
-    pub burst: u32,
-    /// Units that are left.
-    pub remaining: u32,
-    /// How long until all units are there again.
-    pub reset_after: Duration,
-}
+use crate::store::{StoreError, StoredCounter};
 
 impl RedisStore {
     /// The packed counters of a rule and subject: all but logs, places and those of Application Kit. The rule is
@@ -44,19 +24,37 @@ impl RedisStore {
         rule: &str,
         subject: &[u8],
     ) -> Result<Vec<StoredCounter>, StoreError> {
-        let (end, mut found) = (self.inner.end_of_call(), Vec::new());
-        for is_long in [false, true] {
-            let key = self.inner.layout.packed(rule, subject, is_long);
-            let value: Option<Vec<u8>> = self.inner.send_until(end, Cmd::get(&key)).await?;
-            let Some(value) = value else { continue };
-            let now = self.inner.instant(end).await?;
-            found.extend(counters(&value, now).map_err(|_| StoreError::unreadable_at(&key))?);
-        }
-        Ok(found)
+        self.inner.counters_of(rule, subject).await
     }
 }
 
 impl Inner {
+    /// The packed counters of a rule and subject, those of long windows last.
+    pub(super) async fn counters_of(
+        &self,
+        rule: &str,
+        subject: &[u8],
+    ) -> Result<Vec<StoredCounter>, StoreError> {
+        let end = self.end_of_call();
+        let mut found = Vec::new();
+        for is_long in [false, true] {
+            found.extend(self.counters_at(end, &self.layout.packed(rule, subject, is_long)).await?);
+        }
+        Ok(found)
+    }
+
+    /// The packed counters at a key.
+    pub(super) async fn counters_at(
+        &self,
+        end: Instant,
+        key: &[u8],
+    ) -> Result<Vec<StoredCounter>, StoreError> {
+        let value: Option<Vec<u8>> = self.send_until(end, Cmd::get(key)).await?;
+        let Some(value) = value else { return Ok(Vec::new()) };
+        let now = self.instant(end).await?;
+        counters(&value, now).map_err(|_| StoreError::unreadable_at(key))
+    }
+
     /// The time that checks would be judged at.
     async fn instant(&self, end: Instant) -> Result<Timestamp, StoreError> {
         if self.is_clock_given() {

@@ -10,6 +10,7 @@
 //! | `rk:g:NUMBER:COUNTER` | units given back under a receipt that left the process | string |
 //! | `rk:secret` | what such receipts are signed with | string |
 //! | `rk:control` | switches for all instances | hash |
+//! | `rk:audit` | what operators changed | list |
 //! | `ratelimit:ENDPOINT:ORG:PROJECT` | a fixed window, as Application Kit keeps it | string |
 //! | `ratelimit_override:ENDPOINT:ORG:PROJECT` | an override, as Application Kit keeps it | hash |
 //! | `ratelimit_org_override:ENDPOINT:ORG` | the same for an organisation | hash |
@@ -20,6 +21,8 @@
 //! be taken for a hash tag or does not print is escaped.
 
 use ratekeeper_core::{Algorithm, Charge, Key, Name, OverrideScope};
+
+use crate::store::{StoredFilter, StoredKey};
 
 /// What a key holds; the script is told how many of each there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +39,24 @@ pub(super) enum Class {
 
 /// How many classes there are.
 pub(super) const CLASSES: usize = 4;
+
+/// What the name of a counter's key says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoredName {
+    /// `c`, `d`, `l` or `h` as in the name, or `k` for Application Kit's.
+    pub(super) kind: u8,
+    pub(super) rule: String,
+    pub(super) quota: Option<String>,
+    pub(super) subject: String,
+}
+
+impl StoredName {
+    /// What is found under this name, before it is looked at.
+    pub(super) fn found(self) -> StoredKey {
+        let Self { kind: _, rule, quota, subject } = self;
+        StoredKey { rule, quota, subject, counters: Vec::new(), used: None, ends_after: None }
+    }
+}
 
 /// The names of keys under one prefix.
 #[derive(Clone, Debug)]
@@ -128,6 +149,11 @@ impl Layout {
         format!("{}rk:control", self.prefix)
     }
 
+    /// The key of the audit log.
+    pub(super) fn audit(&self) -> String {
+        format!("{}rk:audit", self.prefix)
+    }
+
     fn kit_counter(&self, scope: OverrideScope<'_>, into: &mut Vec<u8>) {
         into.extend_from_slice(self.prefix.as_bytes());
         into.extend_from_slice(b"ratelimit:");
@@ -172,6 +198,66 @@ impl Layout {
             glob_escape(&escaped, &mut pattern);
         }
         pattern
+    }
+
+    /// A pattern for SCAN that finds the counters of a filter; also others, so look at what comes.
+    pub(super) fn stored_pattern(&self, filter: &StoredFilter) -> Vec<u8> {
+        let mut pattern = Vec::new();
+        glob_escape(self.prefix.as_bytes(), &mut pattern);
+        match filter {
+            StoredFilter::Own { rule, subject } => {
+                pattern.extend_from_slice(b"rk:[cdlh]:");
+                glob_part(rule.as_deref(), true, &mut pattern);
+                // Logs and holders have the name of their quota in between.
+                pattern.extend_from_slice(b":*");
+                if subject.is_some() {
+                    glob_part(subject.as_deref(), false, &mut pattern);
+                }
+            }
+            StoredFilter::Kit { organisation, project } => {
+                pattern.extend_from_slice(b"ratelimit:*:");
+                glob_part(Some(organisation), true, &mut pattern);
+                pattern.push(b':');
+                glob_part(project.as_deref(), true, &mut pattern);
+            }
+        }
+        pattern
+    }
+
+    /// The rule and subject that a filter is about, if it is about one alone: no key has to be looked for. Logs and
+    /// holders, which the store alone cannot read, are left out.
+    pub(super) fn stored_only(filter: &StoredFilter) -> Option<StoredName> {
+        let StoredFilter::Own { rule: Some(rule), subject: Some(subject) } = filter else { return None };
+        let (rule, subject) = (rule.clone(), subject.clone());
+        let is_open = rule.ends_with('*') || subject.ends_with('*');
+        (!is_open).then_some(StoredName { kind: b'c', rule, quota: None, subject })
+    }
+
+    /// What the name of a counter's key says, if a filter wants it.
+    pub(super) fn stored_name(&self, key: &[u8], filter: &StoredFilter) -> Option<StoredName> {
+        let text = std::str::from_utf8(key.strip_prefix(self.prefix.as_bytes())?).ok()?;
+        match filter {
+            StoredFilter::Own { .. } => {
+                let (kind, rest) = text.strip_prefix("rk:")?.split_once(':')?;
+                let kind = *kind.as_bytes().first().filter(|kind| b"cdlh".contains(kind))?;
+                let (of_rule, mut rest) = rest.split_once(':')?;
+                let mut quota = None;
+                if !matches!(kind, b'c' | b'd') {
+                    let (of_quota, of_subject) = rest.split_once(':')?;
+                    (quota, rest) = (Some(unescape(of_quota)?), of_subject);
+                }
+                let found = StoredName { kind, rule: unescape(of_rule)?, quota, subject: unescape(rest)? };
+                let is_wanted = filter.takes(&found.rule, &found.subject);
+                is_wanted.then_some(found)
+            }
+            StoredFilter::Kit { .. } => {
+                let (rest, of_project) = text.strip_prefix("ratelimit:")?.rsplit_once(':')?;
+                let (endpoint, of_organisation) = rest.rsplit_once(':')?;
+                let subject = format!("{}:{}", unescape(of_organisation)?, unescape(of_project)?);
+                let found = StoredName { kind: b'k', rule: endpoint.to_owned(), quota: None, subject };
+                filter.takes(&found.rule, &found.subject).then_some(found)
+            }
+        }
     }
 
     /// A pattern for SCAN that finds all overrides of projects, or of organisations.
@@ -267,6 +353,18 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// A part of a pattern: anything, a text, or with `*` behind it what begins so.
+fn glob_part(text: Option<&str>, colons: bool, into: &mut Vec<u8>) {
+    let text = text.unwrap_or("*");
+    let start = text.strip_suffix('*');
+    let mut escaped = Vec::new();
+    escape(start.unwrap_or(text).as_bytes(), colons, &mut escaped);
+    glob_escape(&escaped, into);
+    if start.is_some() {
+        into.push(b'*');
+    }
+}
+
 fn glob_escape(text: &[u8], into: &mut Vec<u8>) {
     for &byte in text {
         if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^') {
@@ -345,6 +443,35 @@ mod tests {
         assert_eq!(class(scope, own, &bucket).0, Class::Text);
         let words = OverrideScope::project("/a", "acme", "42").unwrap();
         assert_eq!(class(words, "/a:acme:42", &quota).0, Class::Text);
+    }
+
+    #[test]
+    fn counters_are_found_by_rule_and_subject_and_nothing_else() {
+        let layout = Layout::new("app:");
+        let own = |rule: Option<&str>, subject: Option<&str>| StoredFilter::Own {
+            rule: rule.map(str::to_owned),
+            subject: subject.map(str::to_owned),
+        };
+        let key = layout.packed("search/per-user", b"user:a b", true);
+        let filter = own(Some("search/*"), Some("user:a*"));
+        let found = layout.stored_name(&key, &filter).unwrap();
+        assert_eq!((found.rule.as_str(), found.subject.as_str()), ("search/per-user", "user:a b"));
+        assert_eq!(layout.stored_pattern(&filter), b"app:rk:[cdlh]:search/*:*user:a*");
+        for other in [own(Some("search"), None), own(None, Some("a b")), own(Some("search/per-user*x"), None)]
+        {
+            assert_eq!(layout.stored_name(&key, &other), None, "{other:?}");
+        }
+        let log = b"app:rk:l:search/per-user:rpm:user:ann";
+        let found = layout.stored_name(log, &own(None, None)).unwrap();
+        assert_eq!((found.quota.as_deref(), found.subject.as_str()), (Some("rpm"), "user:ann"));
+        for other in ["app:rk:control", "app:rk:i:id", "rk:c:a:b", "app:rk:x:a:b", "app:rk:c:a"] {
+            assert_eq!(layout.stored_name(other.as_bytes(), &own(None, None)), None, "{other}");
+        }
+        let kit = StoredFilter::Kit { organisation: "7".to_owned(), project: None };
+        assert_eq!(layout.stored_pattern(&kit), b"app:ratelimit:*:7:*");
+        let found = layout.stored_name(b"app:ratelimit:/a:b:7:42", &kit).unwrap();
+        assert_eq!((found.rule.as_str(), found.subject.as_str()), ("/a:b", "7:42"));
+        assert_eq!(layout.stored_name(b"app:ratelimit:/a:8:42", &kit), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::store::{Overrides, ScopedOverride, StoreError, StoreErrorKind, StoreF
 /// What PTTL says of a key that is no longer there.
 const GONE: i64 = -2;
 /// Keys one SCAN step looks at.
-const SCAN_COUNT: usize = 1_000;
+pub(super) const SCAN_COUNT: usize = 1_000;
 /// Overrides one listing returns at most.
 const LISTED_MAX: usize = 100_000;
 /// Puts an override in the place of another, in one step. ARGV: its time to live in
