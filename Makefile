@@ -17,8 +17,9 @@ help: ## Show what can be made
 # Without the driver for MongoDB, a third of what is compiled.
 FIRST_RUN := --profile first-run --locked -p ratekeeper-server --no-default-features
 
-run: ## Build and start the server, without MongoDB; it says what listens where, and what to try (the first time it compiles for minutes)
-	$(CARGO) run $(FIRST_RUN) -- serve
+run: ## Build and start the server, without MongoDB; it shows a token of operators once, says what listens where and what to try
+	$(CARGO) build $(FIRST_RUN)
+	scripts/run.sh $(CARGO) run --quiet $(FIRST_RUN) --
 
 demo: ## Build, and show three layered limits at work in the terminal
 	$(CARGO) run $(FIRST_RUN) -- demo

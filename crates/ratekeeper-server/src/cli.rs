@@ -1,5 +1,6 @@
 //! The command line, as it is typed.
 
+pub(crate) mod look;
 pub(crate) mod operate;
 
 use std::net::IpAddr;
@@ -10,6 +11,9 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::look::{
+    AuditOptions, CountersOptions, ExplainOptions, InspectOptions, TokenCommand, TopOptions, UsageOptions,
+};
 use self::operate::{EmergencyCommand, ModeCommand, OverridesCommand};
 use crate::commands::serve::ServeOptions;
 
@@ -75,6 +79,24 @@ pub(crate) enum Command {
     /// Lifts or blocks limits in an emergency, for a while
     #[command(subcommand)]
     Emergency(EmergencyCommand),
+    /// Shows the counters of a key: what is left of which limit, and until when
+    #[command(after_help = LOOK_HELP)]
+    Inspect(InspectOptions),
+    /// Lists the counters of a service, a rule or an organisation, a page at a time
+    Counters(CountersOptions),
+    /// Shows what a project, an organisation or a key has used and has left under every rule
+    #[command(after_help = LOOK_HELP)]
+    Usage(UsageOptions),
+    /// Says why a request is limited: rules, limits, who set them, and when it passes again
+    #[command(after_help = "Exit status: 0 the request passes, 1 it would be denied, 2 could not look.")]
+    Explain(Box<ExplainOptions>),
+    /// Shows the keys and rules that are limited most, live
+    Top(TopOptions),
+    /// Shows who changed what
+    Audit(AuditOptions),
+    /// Makes tokens for the calls of a server that take one
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Serves decisions over HTTP, until it is told to stop
     Serve(Box<ServeOptions>),
     /// Prints a script that completes what is typed
@@ -84,6 +106,8 @@ pub(crate) enum Command {
     /// Prints versions: of the program, of its script, of what is kept in stores
     Version(VersionOptions),
 }
+
+const LOOK_HELP: &str = "Exit status: 0 there is something to show, 1 there is nothing, 2 could not look.";
 
 const CHECK_HELP: &str = "\
 Exit status: 0 allowed, 1 denied, 2 could not decide.
@@ -133,39 +157,64 @@ pub(crate) struct CheckOptions {
 
 /// What a policy can see of a request.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Request, for --policy")]
+#[command(next_help_heading = "Request, for policies")]
 pub(crate) struct RequestOptions {
     /// Whose policy of those in a folder
-    #[arg(long, value_name = "NAME", requires = "policy")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) service: Option<String>,
 
-    /// The HTTP method
-    #[arg(long, value_name = "METHOD", default_value = "GET", requires = "policy")]
-    pub(crate) method: String,
+    /// The HTTP method [default: GET]
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
 
-    /// The path, with or without a query
-    #[arg(long, value_name = "PATH", default_value = "/", requires = "policy")]
-    pub(crate) path: String,
+    /// The path, with or without a query [default: /]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Option<String>,
 
     /// The route that the service would have matched, such as /datasets/{id}
-    #[arg(long, value_name = "ROUTE", requires = "policy")]
+    #[arg(long, value_name = "ROUTE")]
     pub(crate) route: Option<String>,
 
     /// A header, such as 'x-api-key: abc'; more than once for more
-    #[arg(long, value_name = "NAME: VALUE", requires = "policy")]
+    #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
 
     /// The body, as JSON; @FILE reads it, @- from standard input
-    #[arg(long, value_name = "JSON", requires = "policy")]
+    #[arg(long, value_name = "JSON")]
     pub(crate) body: Option<String>,
 
     /// The address at the other end of the connection
-    #[arg(long, value_name = "ADDRESS", requires = "policy")]
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
 
     /// What is known about the caller, such as user=ann or plan=paid; more than once for more
-    #[arg(long, value_name = "NAME=VALUE", requires = "policy")]
+    #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) claim: Vec<String>,
+}
+
+impl RequestOptions {
+    /// The first flag of it that was typed.
+    pub(crate) fn first_said(&self) -> Option<&'static str> {
+        let said = [
+            ("--service", self.service.is_some()),
+            ("--method", self.method.is_some()),
+            ("--path", self.path.is_some()),
+            ("--route", self.route.is_some()),
+            ("--header", !self.header.is_empty()),
+            ("--body", self.body.is_some()),
+            ("--peer", self.peer.is_some()),
+            ("--claim", !self.claim.is_empty()),
+        ];
+        said.into_iter().find_map(|(flag, is_said)| is_said.then_some(flag))
+    }
+
+    pub(crate) fn method(&self) -> &str {
+        self.method.as_deref().unwrap_or("GET")
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or("/")
+    }
 }
 
 /// How to reach a store.
@@ -230,6 +279,25 @@ pub(crate) enum PolicyCommand {
     /// Says what is wrong with policies before they are used
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
     Check(PolicyCheckOptions),
+    /// Sends requests to a policy in virtual time, and says where it decides otherwise than expected
+    #[command(after_help = "Exit status: 0 all is as expected, 1 something is not, 2 could not test.\n\
+                      docs/cli.md says what cases look like.")]
+    Test(PolicyTestOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTestOptions {
+    /// Cases in TOML: requests, and what should become of them
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The policy to test, instead of the one that the cases name
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+
+    /// How to print what was found
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -29,7 +29,10 @@ mod start;
 mod store;
 mod tls;
 
-pub use admin::{Admin, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_VARIABLE, Token};
+pub use admin::{
+    Admin, Caller, GUESSERS_MAX, GUESSES_QUOTA, Keyring, Role, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN,
+    TOKEN_NAME_BYTES_MAX, TOKEN_VARIABLE, TOKENS_MAX, Tenant, Token, role_of,
+};
 pub use calls::{Access, Body, CALLS, Call, Method};
 pub use hot::HOT_KEYS_MAX;
 pub use http::{

@@ -103,6 +103,14 @@ pub(crate) struct SetOverrideOptions {
     #[arg(long, value_name = "TEXT", env = "RATEKEEPER_AUTHOR")]
     pub(crate) author: Option<String>,
 
+    /// Reset what is used up: an empty bucket stays empty under a raised limit
+    #[arg(long)]
+    pub(crate) relief: bool,
+
+    /// The policy that has the rule, for --relief on --store; a server has its own
+    #[arg(long, value_name = "FILE", help_heading = "Store")]
+    pub(crate) policy: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
@@ -216,6 +224,14 @@ pub(crate) struct SetModeOptions {
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) life: Option<String>,
 
+    /// Why: the audit log has it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+
+    /// Who: the audit log has it
+    #[arg(long, value_name = "TEXT", env = "RATEKEEPER_AUTHOR")]
+    pub(crate) author: Option<String>,
+
     /// Do it without asking, where it is about more than one rule
     #[arg(long)]
     pub(crate) yes: bool,
@@ -229,6 +245,10 @@ pub(crate) struct ClearSwitchOptions {
     /// service/rule, service/* or *
     #[arg(value_name = "RULE")]
     pub(crate) rule: String,
+
+    /// Only the block of this key, such as user:42
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
 
     #[command(flatten)]
     pub(crate) target: TargetOptions,
@@ -254,9 +274,21 @@ pub(crate) struct EmergencyOptions {
     #[arg(value_name = "RULE")]
     pub(crate) rule: String,
 
+    /// Only this key of it, such as user:42; for blocks alone
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+
     /// How long it holds, such as 15min: it ends by itself
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) life: String,
+
+    /// Why: the audit log has it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+
+    /// Who: the audit log has it
+    #[arg(long, value_name = "TEXT", env = "RATEKEEPER_AUTHOR")]
+    pub(crate) author: Option<String>,
 
     /// Do it without asking, where it is about more than one rule
     #[arg(long)]

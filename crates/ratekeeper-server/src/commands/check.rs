@@ -14,32 +14,37 @@ use std::process::ExitCode;
 use ratekeeper::{Decision, OpenedStore, Origin, StoreUrl};
 
 use self::request::ByPolicy;
+pub(super) use self::request::body_of;
 use super::opened::{Address, runtime, unanswered};
 use crate::cli::{CheckOptions, Format};
 use crate::failure::Failure;
 use crate::printed;
 
 pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
-    let decision = match (runtime()?.block_on(decide(options)), options.format) {
-        (Ok(decision), _) => decision,
+    let (decision, seen) = match (runtime()?.block_on(decide(options)), options.format) {
+        (Ok(decided), _) => decided,
         (Err(failure), Format::Text) => return Err(failure.into()),
         (Err(failure), Format::Json) => {
             return printed::with_status(writeln!(std::io::stdout(), "{}", failure.json()), 2);
         }
     };
     let printed = match options.format {
-        Format::Text => report::text(&decision),
-        Format::Json => report::json(&decision),
+        Format::Text => report::text(&decision, &seen),
+        Format::Json => report::json(&decision, &seen),
     };
     printed::with_status(printed, u8::from(!decision.is_allowed()))
 }
 
-async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
-    let decision = match &options.policy {
+async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
+    let (decision, seen) = match &options.policy {
         None => {
+            if let Some(flag) = options.request.first_said() {
+                return Err(Failure::new(format!("got {flag} without --policy <FILE>; expected it beside"))
+                    .hint("quotas on the command line see nothing of a request"));
+            }
             let quotas = quotas::read(options)?;
             let opened = open(options, None).await?;
-            quotas::decide(&opened, &quotas, options).await?
+            (quotas::decide(&opened, &quotas, options).await?, Seen::default())
         }
         Some(_) if !options.quotas.is_empty() || !options.and.is_empty() => {
             return Err(Failure::new("got quotas and --policy; expected one of them")
@@ -57,7 +62,16 @@ async fn decide(options: &CheckOptions) -> Result<Decision, Failure> {
             "by its failure policy, a service would {would}; `ratekeeper doctor` looks at the store"
         )));
     }
-    Ok(decision)
+    Ok((decision, seen))
+}
+
+/// What the rules of a policy made of the request.
+#[derive(Default)]
+struct Seen {
+    /// The rules that apply, each with its key.
+    keys: Vec<(&'static str, String)>,
+    /// The others, and why they do not.
+    not_applied: Vec<(&'static str, &'static str)>,
 }
 
 /// The store, which has answered.

@@ -6,9 +6,10 @@
 mod confirm;
 mod copies;
 mod remote;
-mod report;
-mod target;
+pub(super) mod report;
+pub(super) mod target;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use ratekeeper::printable;
@@ -31,15 +32,24 @@ const ONE_OVERRIDE: &str = "/v1/overrides/get";
 const DETAIL_CHARS_MAX: usize = 500;
 
 /// A call, and what is printed of its answer.
-struct Operation<'o> {
-    path: &'static str,
+pub(super) struct Operation<'o> {
+    pub(super) path: &'static str,
     /// Nothing for a call that only looks.
-    body: Option<Json>,
-    target: &'o TargetOptions,
+    pub(super) body: Option<Json>,
+    pub(super) target: &'o TargetOptions,
+    /// The policy to look by on a store, which has none.
+    pub(super) policy: Option<&'o Path>,
     /// For people.
-    words: fn(&Json) -> String,
+    pub(super) words: fn(&Json) -> String,
+    /// Whether the status of the command is 0.
+    pub(super) is_good: fn(&Json) -> bool,
     /// What is asked before something broad is done.
-    question: Option<String>,
+    pub(super) question: Option<String>,
+}
+
+/// Whether a change changed anything.
+fn is_changed(answer: &Json) -> bool {
+    answer["deleted"] != json!(0) && answer["cleared"] != json!(false)
 }
 
 pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> {
@@ -48,6 +58,8 @@ pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> 
             path: "/v1/overrides/set",
             body: Some(set_override(options)),
             target: &options.target,
+            policy: options.policy.as_deref(),
+            is_good: is_changed,
             words: report::override_set,
             question: None,
         },
@@ -57,6 +69,8 @@ pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> 
             path: "/v1/overrides/list",
             body: Some(json!({ "organisation": options.organisation, "project": options.project })),
             target: &options.target,
+            policy: None,
+            is_good: is_changed,
             words: report::overrides,
             question: None,
         },
@@ -64,6 +78,8 @@ pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> 
             path: "/v1/overrides/clear",
             body: Some(owner(&options.all.owner)),
             target: &options.all.target,
+            policy: None,
+            is_good: is_changed,
             words: report::deleted,
             question: (!options.yes).then(|| {
                 format!("delete all overrides of {}?", report::owner_in_words(&owner(&options.all.owner)))
@@ -81,6 +97,8 @@ pub(crate) fn mode(command: &ModeCommand) -> anyhow::Result<ExitCode> {
             path: "/v1/switches",
             body: None,
             target: &options.target,
+            policy: None,
+            is_good: is_changed,
             words: report::switches,
             question: None,
         },
@@ -94,17 +112,21 @@ pub(crate) fn mode(command: &ModeCommand) -> anyhow::Result<ExitCode> {
                 path: "/v1/modes/set",
                 body: Some(json!({
                     "rule": options.rule, "mode": mode, "enforce_percent": options.enforce_percent,
-                    "for": options.life,
+                    "for": options.life, "reason": options.reason, "author": options.author,
                 })),
                 target: &options.target,
+                policy: None,
+                is_good: is_changed,
                 words: report::switch_set,
                 question: broad(&options.rule, options.yes, &format!("switch {{}} to {mode}?")),
             }
         }
         ModeCommand::Clear(options) => Operation {
             path: "/v1/modes/clear",
-            body: Some(json!({ "rule": options.rule })),
+            body: Some(json!({ "rule": options.rule, "key": options.key })),
             target: &options.target,
+            policy: None,
+            is_good: is_changed,
             words: report::cleared,
             question: None,
         },
@@ -118,8 +140,10 @@ pub(crate) fn emergency(command: &EmergencyCommand) -> anyhow::Result<ExitCode> 
         EmergencyCommand::Block(options) => set_emergency(options, "block"),
         EmergencyCommand::Clear(options) => Operation {
             path: "/v1/emergencies/clear",
-            body: Some(json!({ "rule": options.rule })),
+            body: Some(json!({ "rule": options.rule, "key": options.key })),
             target: &options.target,
+            policy: None,
+            is_good: is_changed,
             words: report::cleared,
             question: None,
         },
@@ -130,8 +154,13 @@ pub(crate) fn emergency(command: &EmergencyCommand) -> anyhow::Result<ExitCode> 
 fn set_emergency<'o>(options: &'o EmergencyOptions, word: &str) -> Operation<'o> {
     Operation {
         path: "/v1/emergencies/set",
-        body: Some(json!({ "rule": options.rule, "emergency": word, "for": options.life })),
+        body: Some(json!({
+            "rule": options.rule, "key": options.key, "emergency": word, "for": options.life, "reason": options.reason,
+            "author": options.author,
+        })),
         target: &options.target,
+        policy: None,
+        is_good: is_changed,
         words: report::switch_set,
         question: broad(&options.rule, options.yes, &format!("{word} {{}}?")),
     }
@@ -155,6 +184,9 @@ fn set_override(options: &SetOverrideOptions) -> Json {
     call["for"] = json!(options.life);
     call["reason"] = json!(options.reason);
     call["author"] = json!(options.author);
+    if options.relief {
+        call["relief"] = json!(true);
+    }
     call
 }
 
@@ -165,7 +197,15 @@ fn one_override<'o>(
 ) -> Operation<'o> {
     let mut call = owner(&options.owner);
     call["endpoint"] = json!(options.endpoint);
-    Operation { path, body: Some(call), target: &options.target, words, question: None }
+    Operation {
+        path,
+        body: Some(call),
+        target: &options.target,
+        policy: None,
+        is_good: is_changed,
+        words,
+        question: None,
+    }
 }
 
 fn owner(options: &OwnerOptions) -> Json {
@@ -173,7 +213,7 @@ fn owner(options: &OwnerOptions) -> Json {
 }
 
 impl Operation<'_> {
-    fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let answered = self.answered();
         let answer = match (answered, self.target.format) {
             (Ok(answer), _) => answer,
@@ -196,14 +236,14 @@ impl Operation<'_> {
             return Err(Failure::new("nothing was changed").hint("--yes does it without asking"));
         }
         in_runtime(async {
-            let target = Target::of(self.target).await?;
+            let target = Target::of(self.target, self.policy).await?;
             let (status, body) = target.call(self.path, self.body.as_ref()).await?;
-            Found::of(self.path, status, body)
+            Found::of(self.path, status, body, self.is_good)
         })
     }
 }
 
-fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     runtime().map_err(|error| Failure::new(format!("{error:#}")))?.block_on(work)
 }
 
@@ -214,12 +254,9 @@ struct Found {
 }
 
 impl Found {
-    fn of(path: &str, status: u16, body: Json) -> Result<Self, Failure> {
+    fn of(path: &str, status: u16, body: Json, is_good: fn(&Json) -> bool) -> Result<Self, Failure> {
         match status {
-            200 => {
-                let nothing = body["deleted"] == json!(0) || body["cleared"] == json!(false);
-                Ok(Self { is_found: !nothing, body })
-            }
+            200 => Ok(Self { is_found: is_good(&body), body }),
             // Of any other call, it is the call itself that is not there.
             404 if path == ONE_OVERRIDE => Ok(Self { body, is_found: false }),
             status => Err(refused(status, &body)),
@@ -228,7 +265,7 @@ impl Found {
 }
 
 /// What a problem document says, and what to do about it.
-fn refused(status: u16, body: &Json) -> Failure {
+pub(super) fn refused(status: u16, body: &Json) -> Failure {
     let detail = body["detail"].as_str().unwrap_or("the server gave no reason");
     let failure = Failure::new(printable(detail, DETAIL_CHARS_MAX));
     match status {
@@ -238,8 +275,9 @@ fn refused(status: u16, body: &Json) -> Failure {
         401 => failure.hint(
             "--admin-token-file FILE, or the variable RATEKEEPER_ADMIN_TOKEN, has the token of operators",
         ),
+        429 => failure.hint("wait, and correct the token: each wrong one counts"),
         403 => {
-            failure.hint("ask the server on its own machine, or start it with a token (--admin-token-file)")
+            failure.hint("a token of the role operate may do everything: `ratekeeper token new` makes one for `serve --tokens`")
         }
         503 => failure.hint("`ratekeeper doctor` looks at the store"),
         _ => failure,

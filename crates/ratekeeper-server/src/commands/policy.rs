@@ -4,6 +4,9 @@
 //! into force there.
 
 mod report;
+mod test;
+
+pub(crate) use self::test::test;
 
 use std::io::Read;
 use std::path::Path;

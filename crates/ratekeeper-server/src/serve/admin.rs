@@ -1,130 +1,270 @@
-//! Who may do what operators do: forget counters, see keys and policies.
+//! Who may make the calls that are not for everybody: by token, or without one on this machine.
+
+mod guesses;
+mod tokens;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use subtle::ConstantTimeEq as _;
 
+use self::guesses::Guesses;
+pub use self::guesses::{GUESSERS_MAX, GUESSES_QUOTA};
+use self::tokens::Tokens;
+pub use self::tokens::{
+    Role, TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Tenant, Token, role_of,
+};
 use super::api::Problem;
+use super::calls::Access;
 use super::origin::is_local;
 use super::reread::Reread;
 use crate::files;
 
 /// The variable that holds the token of operators.
 pub const TOKEN_VARIABLE: &str = "RATEKEEPER_ADMIN_TOKEN";
-/// The shortest token, in bytes: shorter ones can be guessed.
-pub const TOKEN_BYTES_MIN: usize = 16;
-/// The longest token, in bytes.
-pub const TOKEN_BYTES_MAX: usize = 1_024;
-/// The longest file with a token in it, in bytes: there may be blanks around it.
+/// The longest file with one token in it, in bytes: there may be blanks around it.
 const TOKEN_FILE_BYTES_MAX: u64 = 4_096;
+/// The longest file of hashed tokens, in bytes.
+const TOKENS_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Parameters of an address that are tokens, or mean to be.
+const TOKEN_PARAMETERS: [&str; 8] =
+    ["token", "access_token", "admin_token", "api_key", "apikey", "auth", "authorization", "bearer"];
 
 /// Who is let in.
 #[derive(Debug)]
 pub enum Admin {
-    /// Nobody.
+    /// Nobody, as the settings say.
     Off,
-    /// Whoever is on this machine; for servers that nobody else can reach.
+    /// Nobody, because the settings name no token.
+    Unset,
+    /// Callers on this machine, without a token.
     Local,
-    /// Whoever knows the token.
-    Token(Token),
+    /// Callers with a token.
+    Tokens(Keyring),
 }
 
-/// A secret that is never printed.
-pub struct Token {
-    secret: RwLock<Box<[u8]>>,
-    /// Where the next one will be.
-    file: Option<PathBuf>,
+/// The tokens of a server, and where they are read from.
+#[derive(Default)]
+pub struct Keyring {
+    tokens: RwLock<Arc<Tokens>>,
+    /// Not in a file.
+    given: Vec<Token>,
+    /// Where the next ones will be: a token in the clear, and hashed ones.
+    in_clear: Option<PathBuf>,
+    hashed: Option<PathBuf>,
+    guesses: Guesses,
 }
 
-impl fmt::Debug for Token {
+/// Who makes a call: what the audit log has of it, and what it may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The name of its token.
+    pub name: String,
+    /// The tenant that it is held to.
+    pub tenant: Option<Tenant>,
+    /// Whether the name is that of a token, rather than of a place without one.
+    pub has_token: bool,
+}
+
+/// Why a call is not let in.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) problem: Problem,
+    /// When to try again.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, retry_after: None }
+    }
+}
+
+impl Caller {
+    /// A caller without a token.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), tenant: None, has_token: false }
+    }
+
+    fn of(token: &Token) -> Self {
+        let tenant = match &token.role {
+            Role::Usage(tenant) => Some(tenant.clone()),
+            Role::Read | Role::Operate => None,
+        };
+        Self { name: token.name.clone(), tenant, has_token: true }
+    }
+}
+
+impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(...)")
+        f.write_str("Keyring(...)")
     }
 }
 
-impl Token {
-    /// A token.
+impl From<Token> for Admin {
+    fn from(token: Token) -> Self {
+        Self::of_tokens([token])
+    }
+}
+
+impl Keyring {
+    /// A token in the clear, in a file or the environment, and hashed ones in another file.
     ///
     /// # Errors
-    /// If it is too short or too long, or could not stand in a header.
-    pub fn new(text: &str) -> anyhow::Result<Self> {
-        let text = text.trim();
-        if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len()) {
-            bail!("got {} bytes; expected {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}", text.len());
-        }
-        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            bail!("got a character that cannot stand in a header; expected printable ASCII without spaces");
-        }
-        Ok(Self { secret: RwLock::new(text.as_bytes().into()), file: None })
+    /// If one of them cannot be read or used.
+    pub(super) fn open(
+        in_clear: Option<PathBuf>,
+        token: Option<&str>,
+        hashed: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let given = token.map(Token::new).transpose().context(TOKEN_VARIABLE)?;
+        let keyring = Self { in_clear, hashed, given: given.into_iter().collect(), ..Self::default() };
+        keyring.put(keyring.read()?);
+        Ok(keyring)
     }
 
-    /// The token in a file.
-    ///
-    /// # Errors
-    /// As [`Token::new`]; also if the file cannot be read.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = files::text(path, TOKEN_FILE_BYTES_MAX)?;
-        let token = Self::new(&text).with_context(|| format!("the token in {}", path.display()))?;
-        Ok(Self { file: Some(path.to_owned()), ..token })
+    fn read(&self) -> anyhow::Result<Tokens> {
+        let hashed = self.hashed.as_deref().map(read_hashed).transpose().context("tokens")?;
+        let in_clear = self.in_clear.as_deref().map(read_in_clear).transpose().context("admin-token-file")?;
+        let mut tokens = hashed.unwrap_or_default();
+        tokens.0.extend(in_clear.into_iter().chain(self.given.iter().cloned()));
+        Ok(tokens)
     }
 
-    /// In constant time: how much of a guess is right must not show.
-    pub(super) fn is(&self, sent: &[u8]) -> bool {
-        sent.ct_eq(&self.secret.read().unwrap_or_else(PoisonError::into_inner)).into()
-    }
-
-    /// Reads it again, if it is in a file. What cannot be used leaves the one before.
+    /// Reads the files again. What cannot be used leaves all tokens as they are.
     fn read_again(&self) -> anyhow::Result<Reread> {
-        let Some(file) = &self.file else { return Ok(Reread::None) };
-        let new = Self::read(file)?.secret.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if self.is(&new) {
+        if self.in_clear.is_none() && self.hashed.is_none() {
+            return Ok(Reread::None);
+        }
+        let new = self.read()?;
+        if new.is_same(&self.known()) {
             return Ok(Reread::Same);
         }
-        *self.secret.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.put(new);
         Ok(Reread::Renewed)
     }
+
+    #[cfg(test)]
+    pub(super) fn has(&self, sent: &[u8]) -> bool {
+        self.known().find(sent).is_some()
+    }
+
+    fn put(&self, tokens: Tokens) {
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+    }
+
+    fn known(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn admits(&self, request: &Parts, access: Access, from: Option<IpAddr>) -> Result<Caller, Refusal> {
+        let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).and_then(bearer);
+        let Some(sent) = sent else {
+            return Err(
+                Problem::new(401, "this takes a token: expected `Authorization: Bearer TOKEN`").into()
+            );
+        };
+        if let Some(wait) = self.guesses.wait(from) {
+            let problem = Problem::new(
+                429,
+                "too many wrong tokens came from this address; no token of it is looked at",
+            );
+            return Err(Refusal { problem, retry_after: Some(wait) });
+        }
+        let known = self.known();
+        let Some(token) = known.find(sent) else {
+            self.guesses.note(from);
+            tracing::warn!(from = from.map(tracing::field::display), "a wrong token was sent");
+            return Err(
+                Problem::new(401, "the token is not known; expected `Authorization: Bearer TOKEN`").into()
+            );
+        };
+        if access.is_for(&token.role) {
+            return Ok(Caller::of(token));
+        }
+        let (name, role, expected) = (&token.name, token.role.as_str(), access.as_str());
+        let detail = format!("the token of {name} has the role {role}; expected {expected}");
+        Err(Problem::new(403, detail).into())
+    }
+}
+
+fn read_in_clear(path: &Path) -> anyhow::Result<Token> {
+    let text = files::text(path, TOKEN_FILE_BYTES_MAX)?;
+    Token::new(&text).with_context(|| format!("the token in {}", path.display()))
+}
+
+fn read_hashed(path: &Path) -> anyhow::Result<Tokens> {
+    let text = files::text(path, TOKENS_FILE_BYTES_MAX)?;
+    Tokens::read(&text).with_context(|| path.display().to_string())
 }
 
 impl Admin {
-    /// Reads the token again, if it is in a file.
+    /// Callers with one of these tokens.
+    pub fn of_tokens(tokens: impl IntoIterator<Item = Token>) -> Self {
+        let keyring = Keyring { given: tokens.into_iter().collect(), ..Keyring::default() };
+        keyring.put(Tokens(keyring.given.clone()));
+        Self::Tokens(keyring)
+    }
+
+    /// Reads tokens again that are in files.
     ///
     /// # Errors
-    /// If it cannot be used; then the one before stays.
+    /// If they cannot be used; then those before stay.
     pub(super) fn read_again(&self) -> anyhow::Result<Reread> {
         match self {
-            Admin::Token(token) => token.read_again().context("admin-token-file"),
-            Admin::Off | Admin::Local => Ok(Reread::None),
+            Admin::Tokens(keyring) => keyring.read_again(),
+            Admin::Off | Admin::Unset | Admin::Local => Ok(Reread::None),
         }
     }
 
-    /// Lets a request in, or says why not.
-    pub(super) fn admits(&self, request: &Parts) -> Result<(), Problem> {
+    /// Lets a request in that came from an address, or says why not.
+    pub(super) fn admits(
+        &self,
+        request: &Parts,
+        access: Access,
+        from: Option<IpAddr>,
+    ) -> Result<Caller, Refusal> {
+        if has_token_in_query(request) {
+            return Err(Problem::new(
+                400,
+                "a token stands in the address, where proxies and logs keep it: replace it, and send the new one as \
+                 `Authorization: Bearer TOKEN`",
+            )
+            .into());
+        }
         match self {
-            Admin::Off => Err(Problem::new(403, "this server serves nothing that is for operators alone")),
-            Admin::Token(token) => {
-                let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes);
-                let sent = sent.and_then(bearer).unwrap_or_default();
-                if token.is(sent) {
-                    return Ok(());
-                }
-                Err(Problem::new(
-                    401,
-                    "this is for operators: expected `Authorization: Bearer` and their token",
-                ))
+            Admin::Off => {
+                Err(Problem::new(403, "this server serves nothing that is for operators alone").into())
             }
-            Admin::Local if is_local(request) => Ok(()),
+            Admin::Unset => Err(Problem::new(
+                403,
+                "this takes a token, and the server has none: start it with --tokens FILE (`ratekeeper token new` \
+                 makes one), or with --admin-without-token if everybody on this machine may do it",
+            )
+            .into()),
+            Admin::Tokens(keyring) => keyring.admits(request, access, from),
+            Admin::Local if is_local(request) => Ok(Caller::named("local")),
             Admin::Local => Err(Problem::new(
                 403,
                 "without a token, operators are asked for on this machine only, and neither by a page in a browser \
                  nor through a proxy",
-            )),
+            )
+            .into()),
         }
     }
+}
+
+/// What stands in an address is in logs of proxies and in histories of browsers.
+fn has_token_in_query(request: &Parts) -> bool {
+    let parameters = request.uri.query().unwrap_or_default().split('&');
+    let mut names = parameters.filter_map(|parameter| parameter.split('=').next());
+    names.any(|name| TOKEN_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -133,111 +273,4 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn admitted(admin: &Admin, fields: &[(&str, &str)]) -> Result<(), u16> {
-        let mut request = http::Request::post("/v1/reset");
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        admin.admits(&parts).map_err(|problem| problem.status)
-    }
-
-    #[test]
-    fn only_the_whole_token_is_the_token() {
-        let admin = Admin::Token(Token::new("0123456789abcdef\n").unwrap());
-        assert_eq!(admitted(&admin, &[("authorization", "Bearer 0123456789abcdef")]), Ok(()));
-        assert_eq!(admitted(&admin, &[("authorization", "bearer 0123456789abcdef")]), Ok(()));
-        let wrong = [
-            "Bearer 0123456789abcde",
-            "Bearer 0123456789abcdef0",
-            "Bearer ",
-            "Basic 0123456789abcdef",
-            "",
-            "B",
-        ];
-        for value in wrong {
-            assert_eq!(admitted(&admin, &[("authorization", value)]), Err(401), "{value}");
-        }
-        assert_eq!(admitted(&admin, &[]), Err(401));
-        assert_eq!(format!("{admin:?}"), "Token(Token(...))");
-    }
-
-    #[test]
-    fn tokens_that_can_be_guessed_are_refused() {
-        for text in [
-            "",
-            "short",
-            "with a space in it",
-            &"x".repeat(TOKEN_BYTES_MAX + 1),
-            "caf\u{e9}-caf\u{e9}-caf\u{e9}",
-        ] {
-            assert!(Token::new(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn without_a_token_pages_in_a_browser_stay_outside() {
-        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "127.8.8.8"] {
-            assert_eq!(admitted(&Admin::Local, &[("host", host)]), Ok(()), "{host}");
-            let with_origin = [("host", host), ("origin", "http://localhost:8080")];
-            assert_eq!(admitted(&Admin::Local, &with_origin), Err(403), "{host}");
-        }
-        for host in
-            ["example.org", "example.org:8080", "127.0.0.1.example.org", "10.0.0.1", "[2001:db8::1]:80", ""]
-        {
-            assert_eq!(admitted(&Admin::Local, &[("host", host)]), Err(403), "{host}");
-        }
-        assert_eq!(admitted(&Admin::Local, &[]), Err(403), "who names no machine");
-        assert_eq!(admitted(&Admin::Off, &[("host", "localhost")]), Err(403));
-    }
-
-    #[test]
-    fn without_a_token_what_a_proxy_passes_on_stays_outside() {
-        let fields = [
-            ("x-forwarded-for", "203.0.113.9"),
-            ("forwarded", "for=203.0.113.9"),
-            ("via", "1.1 proxy"),
-            ("x-real-ip", "203.0.113.9"),
-            ("x-forwarded-proto", "https"),
-            ("x-forwarded-prefix", "/limits"),
-            ("x-forwarded-client-cert", "By=x"),
-            ("sec-fetch-site", "cross-site"),
-            ("sec-fetch-site", "same-site"),
-        ];
-        for field in fields {
-            assert_eq!(admitted(&Admin::Local, &[("host", "127.0.0.1:8080"), field]), Err(403), "{field:?}");
-            let token = Admin::Token(Token::new("0123456789abcdef").unwrap());
-            let with_token = [("authorization", "Bearer 0123456789abcdef"), field];
-            assert_eq!(admitted(&token, &with_token), Ok(()), "a token is as good as before");
-        }
-        for site in ["none", "same-origin"] {
-            assert_eq!(admitted(&Admin::Local, &[("host", "localhost"), ("sec-fetch-site", site)]), Ok(()));
-        }
-        let (mut old, ()) =
-            http::Request::post("/v1/reset").header("host", "127.0.0.1:8080").body(()).unwrap().into_parts();
-        old.version = http::Version::HTTP_10;
-        assert_eq!(Admin::Local.admits(&old).map_err(|problem| problem.status), Err(403));
-    }
-
-    #[test]
-    fn a_token_in_a_file_can_be_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        let write = |text: &str| std::fs::write(&path, text).unwrap();
-        write("0123456789abcdef");
-        let admin = Admin::Token(Token::read(&path).unwrap());
-        let with = |token: &str| admitted(&admin, &[("authorization", &format!("Bearer {token}"))]);
-        assert_eq!(admin.read_again().unwrap(), Reread::Same);
-        write("short");
-        let error = format!("{:#}", admin.read_again().unwrap_err());
-        assert!(error.starts_with("admin-token-file: ") && !error.contains("short"), "{error}");
-        assert_eq!(with("0123456789abcdef"), Ok(()), "the one before stays");
-        write("fedcba9876543210");
-        assert_eq!(admin.read_again().unwrap(), Reread::Renewed);
-        assert_eq!((with("fedcba9876543210"), with("0123456789abcdef")), (Ok(()), Err(401)));
-        assert_eq!(Admin::Local.read_again().unwrap(), Reread::None);
-    }
-}
+mod tests;

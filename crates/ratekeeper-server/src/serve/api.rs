@@ -38,12 +38,15 @@ use self::call::{
 use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
+pub(in crate::serve) use self::operate::history;
+pub use self::operate::{AUDIT_SHOWN_MAX, COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::receipt::Receipts;
 use self::refund::Judge;
 use self::told::{Decided, Told};
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
 use self::value::{Text, Whole};
+use crate::serve::admin::Caller;
 use crate::serve::calls::{Answering, later};
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
@@ -286,18 +289,20 @@ impl Api {
     }
 
     /// `POST /v1/reset`: forgets counters. For operators.
-    pub async fn reset(&self, body: &[u8]) -> Answer {
+    pub async fn reset(&self, caller: &Caller, body: &[u8]) -> Answer {
         let reset = async {
             let call: TargetCall<'_> = read(body)?;
             match call.target()? {
-                Target::Charges(raw) => self.reset_charges(raw).await,
-                Target::Request(request) => self.reset_request(request).await,
+                Target::Charges(raw) => self.reset_charges(caller, raw).await,
+                Target::Request(request) => self.reset_request(caller, request).await,
             }
         };
-        // What an operator did is on record; whose counters they were is nobody's business.
+        // Whose counters they were is in the audit log, which takes a token, and in no other.
         let reset: Result<usize, Problem> = reset.await;
         match &reset {
-            Ok(forgotten) => tracing::info!(forgotten, "an operator had counters forgotten"),
+            Ok(forgotten) => {
+                tracing::info!(forgotten, by = caller.name, "an operator had counters forgotten")
+            }
             Err(problem) => {
                 tracing::info!(status = problem.status, "an operator could not have counters forgotten");
             }

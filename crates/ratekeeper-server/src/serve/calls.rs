@@ -6,10 +6,11 @@
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
+use super::admin::{Caller, Role};
 use super::api::{Answer, Api, JSON};
 use super::http::{BATCH_BYTES_MAX, BODY_BYTES_MAX};
 use super::{health, openapi};
-use Access::{Anyone, Monitoring, Operator};
+use Access::{Anyone, Monitoring, Operate, Read, Usage};
 use Answering::Now;
 
 /// A call.
@@ -43,8 +44,40 @@ pub enum Access {
     Anyone,
     /// Every client, also on the connections that stay free for monitoring when all others are in use.
     Monitoring,
-    /// Operators alone.
-    Operator,
+    /// Callers with a token that may see what one tenant has used.
+    Usage,
+    /// Callers with a token that may see everything.
+    Read,
+    /// Callers with a token that may change everything.
+    Operate,
+}
+
+impl Access {
+    /// Whether it takes a token.
+    #[must_use]
+    pub const fn takes_token(self) -> bool {
+        matches!(self, Self::Usage | Self::Read | Self::Operate)
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Monitoring => "monitoring",
+            Self::Usage => "usage",
+            Self::Read => "read",
+            Self::Operate => "operate",
+        }
+    }
+
+    /// Whether a caller with this role may call.
+    pub(super) const fn is_for(self, role: &Role) -> bool {
+        match (self, role) {
+            (Self::Read, Role::Usage(_)) | (Self::Operate, Role::Usage(_) | Role::Read) => false,
+            (Self::Anyone | Self::Monitoring | Self::Usage | Self::Read | Self::Operate, _) => true,
+        }
+    }
 }
 
 /// What a call reads.
@@ -63,6 +96,8 @@ pub(super) type Handler = for<'a> fn(Asked<'a>) -> Answering<'a>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) api: &'a Api,
+    /// Who calls, of calls that take a token.
+    pub(super) caller: &'a Caller,
     /// Empty if the call reads none.
     pub(super) body: &'a [u8],
     pub(super) is_stopping: bool,
@@ -120,7 +155,7 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 28] = [
+pub static CALLS: [Call; 34] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
     Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
@@ -131,33 +166,43 @@ pub static CALLS: [Call; 28] = [
     Call::post("/v1/reserve", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.reserve(asked.body))),
     Call::post("/v1/settle", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.settle(asked.body))),
     Call::post("/v1/cancel", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.cancel(asked.body))),
-    Call::post("/v1/reset", Operator, BODY_BYTES_MAX, |asked| later(asked.api.reset(asked.body))),
-    Call::get("/v1/hot-keys", Operator, |asked| Now(Answer::json(&json!({ "keys": asked.api.hot.list() })))),
-    Call::get("/v1/policies", Operator, |asked| Now(Answer::json(&health::policies(asked.api)))),
-    Call::post("/v1/overrides/set", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.set_override(asked.body))
+    Call::post("/v1/reset", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.reset(asked.caller, asked.body))
     }),
-    Call::post("/v1/overrides/get", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.get_override(asked.body))
+    Call::get("/v1/hot-keys", Read, |asked| Now(Answer::json(&json!({ "keys": asked.api.hot.list() })))),
+    Call::get("/v1/policies", Read, |asked| Now(Answer::json(&health::policies(asked.api)))),
+    Call::post("/v1/overrides/set", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.set_override(asked.caller, asked.body))
     }),
-    Call::post("/v1/overrides/list", Operator, BODY_BYTES_MAX, |asked| {
+    Call::post("/v1/overrides/get", Read, BODY_BYTES_MAX, |asked| later(asked.api.get_override(asked.body))),
+    Call::post("/v1/overrides/list", Read, BODY_BYTES_MAX, |asked| {
         later(asked.api.list_overrides(asked.body))
     }),
-    Call::post("/v1/overrides/delete", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.delete_override(asked.body))
+    Call::post("/v1/overrides/delete", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.delete_override(asked.caller, asked.body))
     }),
-    Call::post("/v1/overrides/clear", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.clear_overrides(asked.body))
+    Call::post("/v1/overrides/clear", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.clear_overrides(asked.caller, asked.body))
     }),
-    Call::post("/v1/modes/set", Operator, BODY_BYTES_MAX, |asked| later(asked.api.set_mode(asked.body))),
-    Call::post("/v1/modes/clear", Operator, BODY_BYTES_MAX, |asked| later(asked.api.clear_mode(asked.body))),
-    Call::post("/v1/emergencies/set", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.set_emergency(asked.body))
+    Call::post("/v1/modes/set", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.set_mode(asked.caller, asked.body))
     }),
-    Call::post("/v1/emergencies/clear", Operator, BODY_BYTES_MAX, |asked| {
-        later(asked.api.clear_emergency(asked.body))
+    Call::post("/v1/modes/clear", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.clear_mode(asked.caller, asked.body))
     }),
-    Call::get("/v1/switches", Operator, |asked| later(asked.api.switches())),
+    Call::post("/v1/emergencies/set", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.set_emergency(asked.caller, asked.body))
+    }),
+    Call::post("/v1/emergencies/clear", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.clear_emergency(asked.caller, asked.body))
+    }),
+    Call::get("/v1/switches", Read, |asked| later(asked.api.switches())),
+    Call::post("/v1/audit", Read, BODY_BYTES_MAX, |asked| later(asked.api.audit(asked.body))),
+    Call::post("/v1/usage", Usage, BODY_BYTES_MAX, |asked| later(asked.api.usage(asked.caller, asked.body))),
+    Call::post("/v1/inspect", Read, BODY_BYTES_MAX, |asked| later(asked.api.inspect(asked.body))),
+    Call::post("/v1/explain/rules", Read, BODY_BYTES_MAX, |asked| later(asked.api.explain_rules(asked.body))),
+    Call::post("/v1/counters/list", Read, BODY_BYTES_MAX, |asked| later(asked.api.list_counters(asked.body))),
+    Call::post("/v1/policies/get", Read, BODY_BYTES_MAX, |asked| later(asked.api.get_policy(asked.body))),
     Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
     Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),
     Call::get("/healthz", Monitoring, |_| Now(Answer::of("text/plain; charset=utf-8", "ok\n"))),
@@ -167,9 +212,9 @@ pub static CALLS: [Call; 28] = [
 
 impl Api {
     /// Answers the call at a path without HTTP, whoever may call it there: for the command line, which has the store itself.
-    pub async fn answer(&self, path: &str, body: &[u8]) -> Option<Answer> {
+    pub async fn answer(&self, caller: &Caller, path: &str, body: &[u8]) -> Option<Answer> {
         let call = Endpoint::at(path).call()?;
-        Some((call.handler)(Asked { api: self, body, is_stopping: false }).answer().await)
+        Some((call.handler)(Asked { api: self, caller, body, is_stopping: false }).answer().await)
     }
 }
 

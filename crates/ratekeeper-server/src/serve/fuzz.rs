@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 
+use super::admin::Caller;
 use super::api::{Answer, Api};
 use super::calls::{Asked, Body, CALLS};
 
@@ -53,9 +54,9 @@ fn api() -> &'static Api {
 /// # Panics
 /// If it is not.
 pub fn json_calls(body: &[u8]) {
-    let api = api();
+    let (api, caller) = (api(), Caller::named("fuzzer"));
     for call in CALLS.iter().filter(|call| call.body != Body::None) {
-        let answer = (call.handler)(Asked { api, body, is_stopping: false }).answer();
+        let answer = (call.handler)(Asked { api, caller: &caller, body, is_stopping: false }).answer();
         sound(&in_turns(answer).expect("memory does not wait"));
     }
 }

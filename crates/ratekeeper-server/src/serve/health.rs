@@ -10,7 +10,7 @@ use ratekeeper::{BreakerState, Charge, Check, Key, Mode, Name, Quota, StoreError
 use serde_json::{Value as Json, json};
 
 use self::slow::Slow;
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, history};
 use super::listener::Stop;
 use super::{metrics, outage};
 
@@ -231,6 +231,7 @@ fn service(status: &ServiceStatus) -> Json {
         "installed": status.installed,
         "refused": status.refused,
         "last_refusal": status.last_refusal,
+        "history": history(status),
         "warnings": status.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "rules": rules,
     })

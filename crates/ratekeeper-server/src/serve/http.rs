@@ -13,6 +13,7 @@ mod response;
 mod room;
 mod watched;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use self::answer::AnswerBody;
 use self::connection::Connection;
 use self::response::{no_room, refused, response, response_in, unread};
 use self::room::{Room, Taken};
-use super::admin::Admin;
+use super::admin::{Admin, Caller};
 use super::api::{Answer, Api, Problem};
 use super::calls::{Access, Asked, Body, Call, Endpoint, Method};
 use super::listener::{Finishing, Place, Protocol, Serving, Stop, Stream};
@@ -66,6 +67,29 @@ pub struct Http {
     bodies: Room,
     told: Room,
     tracer: Option<Arc<Tracer>>,
+    side: Side,
+    /// Of calls that take no token.
+    nobody: Caller,
+}
+
+/// Which calls a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    All,
+    /// Those that take no token.
+    Callers,
+    /// Those that take one, and what monitoring asks.
+    Operators,
+}
+
+impl Side {
+    fn serves(self, call: &Call) -> bool {
+        match self {
+            Self::All => true,
+            Self::Callers => !call.access.takes_token(),
+            Self::Operators => call.access != Access::Anyone || call.method == Method::Get,
+        }
+    }
 }
 
 impl Http {
@@ -81,7 +105,23 @@ impl Http {
             bodies: Room::of(BODIES_BYTES_MAX),
             told: Room::of(TOLD_BYTES_MAX),
             tracer: None,
+            side: Side::All,
+            nobody: Caller::named(""),
         }
+    }
+
+    /// The calls that take a token apart from all others, for a listener of their own: first what callers are served,
+    /// then what operators are.
+    #[must_use]
+    pub fn operators_apart(self) -> (Self, Self) {
+        let operators = Self {
+            tracer: self.tracer.clone(),
+            idle: self.idle,
+            body_wait: self.body_wait,
+            side: Side::Operators,
+            ..Self::new(Arc::clone(&self.api), Arc::clone(&self.admin), self.stop.clone())
+        };
+        (Self { side: Side::Callers, ..self }, operators)
     }
 
     /// The most bytes that the bodies of all calls and their answers take together; see [`BODIES_BYTES_MAX`].
@@ -110,6 +150,7 @@ impl Http {
         &self,
         request: http::Request<Incoming>,
         place: &Place,
+        from: Option<IpAddr>,
     ) -> (Endpoint, Response<AnswerBody>) {
         let (head, body) = request.into_parts();
         let endpoint = Endpoint::at(head.uri.path());
@@ -123,26 +164,33 @@ impl Http {
                 unread(Problem::new(503, TOO_MANY))
             }
             None => response(Problem::new(404, "there is no such call; /openapi.json tells of all").into()),
+            Some(call) if !self.side.serves(call) => {
+                unread(Problem::new(404, "another listener of this server serves this call"))
+            }
             Some(call) if !call.method.is(&head.method) => {
                 let allowed = call.method.allow();
                 let mut response = response(Problem::new(405, format!("expected {allowed}")).into());
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
                 response
             }
-            Some(call) => match self.admitted(call, &head) {
-                Ok(()) => self.answer(call, body).await,
-                Err(problem) => refused(problem, call.body),
+            // Without a value to move: this is the way of every call.
+            Some(call) if !call.access.takes_token() => match Self::admitted(call, &head) {
+                Ok(()) => self.answer(call, &self.nobody, body).await,
+                Err(problem) => refused(problem.into(), call.body),
+            },
+            Some(call) => match self.admin.admits(&head, call.access, from) {
+                Ok(caller) => self.answer(call, &caller, body).await,
+                Err(refusal) => refused(refusal, call.body),
             },
         };
         (endpoint, response)
     }
 
-    /// Operators' calls have a rule of their own, which a token passes. Of all others, those that change
+    /// Calls that take a token have a rule of their own. Of all others, those that change
     /// or tell something of counters are not for pages in browsers.
-    fn admitted(&self, call: &Call, head: &http::request::Parts) -> Result<(), Problem> {
-        match (call.access, call.method) {
-            (Access::Operator, _) => self.admin.admits(head),
-            (_, Method::Post) if is_of_a_page(&head.headers) => Err(Problem::new(
+    fn admitted(call: &Call, head: &http::request::Parts) -> Result<(), Problem> {
+        match call.method {
+            Method::Post if is_of_a_page(&head.headers) => Err(Problem::new(
                 403,
                 "a page in a browser sent this, as Origin or Sec-Fetch-Site says; expected a call by a service, \
                  without them",
@@ -154,23 +202,23 @@ impl Http {
     /// Reads what the call reads, and answers it. There is room for the answer to a body before
     /// anything is decided.
     #[inline]
-    async fn answer(&self, call: &Call, body: Incoming) -> Response<AnswerBody> {
+    async fn answer(&self, call: &Call, caller: &Caller, body: Incoming) -> Response<AnswerBody> {
         let Body::Json(max) = call.body else {
-            return response_in(&self.told, Taken::default(), self.handle(call, &[]).await);
+            return response_in(&self.told, Taken::default(), self.handle(call, caller, &[]).await);
         };
         let body = match self.bodies.read(body, max, self.body_wait).await {
             Ok(body) => body,
             Err(problem) => return unread(problem),
         };
         match self.bodies.for_answer_to(&body.bytes) {
-            Ok(taken) => response_in(&self.bodies, taken, self.handle(call, &body.bytes).await),
+            Ok(taken) => response_in(&self.bodies, taken, self.handle(call, caller, &body.bytes).await),
             Err(problem) => no_room(problem),
         }
     }
 
     #[inline]
-    async fn handle(&self, call: &Call, body: &[u8]) -> Answer {
-        let asked = Asked { api: &self.api, body, is_stopping: self.stop.is_stopping() };
+    async fn handle(&self, call: &Call, caller: &Caller, body: &[u8]) -> Answer {
+        let asked = Asked { api: &self.api, caller, body, is_stopping: self.stop.is_stopping() };
         (call.handler)(asked).answer().await
     }
 }
@@ -196,11 +244,14 @@ impl Protocol for Http {
     }
 
     fn serve(self: Arc<Self>, stream: Stream, finishing: Finishing, place: Place) -> Serving {
+        let from = stream.peer();
         match stream {
             Stream::Plain(stream) => {
-                Box::pin(Connection::serve(self, TokioIo::new(stream), finishing, place))
+                Box::pin(Connection::serve(self, TokioIo::new(stream), finishing, place, from))
             }
-            Stream::Tls(stream) => Box::pin(Connection::serve(self, TokioIo::new(stream), finishing, place)),
+            Stream::Tls(stream) => {
+                Box::pin(Connection::serve(self, TokioIo::new(stream), finishing, place, from))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ mod stop;
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,18 @@ pub enum Stream {
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// The address at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        stream.peer_addr().ok().map(|address| address.ip())
+    }
 }
 
 /// A socket, and what is spoken on it.

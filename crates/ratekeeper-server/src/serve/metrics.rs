@@ -33,13 +33,24 @@ const STATUSES: [u16; 17] =
 /// and the store when somebody looks.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    endpoints: [OfEndpoint; Endpoint::COUNT],
+    endpoints: OfEndpoints,
     batches: Histogram<{ BATCH_BUCKETS.len() }>,
     rules: RuleSeries,
     connections: AtomicU64,
     connections_refused: AtomicU64,
     /// 0 if there is none.
     certificate_expires: AtomicU64,
+}
+
+/// By the place of a call in the table.
+#[derive(Debug)]
+struct OfEndpoints([OfEndpoint; Endpoint::COUNT]);
+
+// Arrays of more than 32 have no default of their own.
+impl Default for OfEndpoints {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| OfEndpoint::default()))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +63,7 @@ impl Metrics {
     /// Notes that a call was answered.
     #[inline]
     pub(super) fn answered(&self, endpoint: Endpoint, status: u16, took: Duration) {
-        self.endpoints[endpoint.index()].latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
+        self.endpoints.0[endpoint.index()].latency.observe(&LATENCY_BUCKETS, took.as_secs_f64());
         self.count(endpoint, status);
     }
 
@@ -65,7 +76,7 @@ impl Metrics {
     #[inline]
     fn count(&self, endpoint: Endpoint, status: u16) {
         let status = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
-        self.endpoints[endpoint.index()].statuses[status].fetch_add(1, Ordering::Relaxed);
+        self.endpoints.0[endpoint.index()].statuses[status].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes the size of a batch.

@@ -14,8 +14,8 @@ use anyhow::{Context as _, bail};
 use ratekeeper_http::SPREAD_PERCENT_MAX;
 
 pub use self::list::{Secret, Settings};
-use self::operators::Said;
 pub use self::operators::Source;
+use self::operators::{Operators, Said};
 pub(super) use self::store::StoreConfig;
 use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
@@ -42,6 +42,7 @@ pub struct Config {
     pub(super) store: StoreConfig,
     pub(super) instances: NonZeroU32,
     pub(super) tls: Option<(PathBuf, PathBuf)>,
+    pub(super) admin_http: Option<SocketAddr>,
     pub(super) admin: Admin,
     pub(super) receipt_keys: Option<PathBuf>,
     pub(super) log: String,
@@ -89,21 +90,25 @@ impl Settings {
                 bail!("{what} comes with a later version; this one speaks HTTP");
             }
         }
-        let http = self.http.as_deref().unwrap_or(HTTP_DEFAULT);
-        let http: SocketAddr = http.parse().map_err(|_| {
-            anyhow::anyhow!(
-                "http: got `{http}`; expected an address and a port, such as {HTTP_DEFAULT} or [::]:8080"
-            )
-        })?;
+        let http = address("http", self.http.as_deref().unwrap_or(HTTP_DEFAULT))?;
+        let admin_http = self.admin_http.as_deref().map(|text| address("admin-http", text)).transpose()?;
         let tls = match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
             (Some(_), None) => bail!("tls-cert: expected tls-key beside it"),
             (None, Some(_)) => bail!("tls-key: expected tls-cert beside it"),
         };
-        let no_admin = Said::new(self.no_admin, source("no_admin"));
-        let token_file = Said::new(self.admin_token_file, source("admin_token_file"));
-        let admin = operators::admin(no_admin, token_file, token, http)?;
+        let operators = Operators {
+            no_admin: Said::new(self.no_admin, source("no_admin")),
+            without_token: Said::new(self.admin_without_token, source("admin_without_token")),
+            file: Said::new(self.admin_token_file, source("admin_token_file")),
+            token,
+            tokens: Said::new(self.tokens, source("tokens")),
+        };
+        let admin = operators.admin(admin_http.unwrap_or(http))?;
+        if admin_http.is_some() && matches!(admin, Admin::Off) {
+            bail!("admin-http: got no-admin beside it; expected one of them");
+        }
         let log_format = match self.log_format.as_deref() {
             None | Some("text") => LogFormat::Text,
             Some("json") => LogFormat::Json,
@@ -116,6 +121,7 @@ impl Settings {
             store,
             instances: instances.context("instances: got 0; expected at least 1")?,
             tls,
+            admin_http,
             admin,
             receipt_keys: self.receipt_key_file,
             log: self.log.unwrap_or_else(|| "info".to_owned()),
@@ -139,6 +145,14 @@ fn in_words(message: &str) -> String {
     let names = ["usize", "u64", "u32"];
     names.iter().fold(message.to_owned(), |message, name| {
         message.replace(&format!("expected {name}"), "expected a whole number that is not negative")
+    })
+}
+
+fn address(setting: &str, text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().map_err(|_| {
+        anyhow::anyhow!(
+            "{setting}: got `{text}`; expected an address and a port, such as {HTTP_DEFAULT} or [::]:8080"
+        )
     })
 }
 

@@ -70,16 +70,32 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         None => (http, None),
     };
     let connections_max = descriptors::for_connections(config.connections_max);
-    let listener = Listener::bind(config.http, tls, Arc::new(http))?;
+    let (http, operators) = match config.admin_http {
+        Some(address) => {
+            let (http, operators) = http.operators_apart();
+            (http, Some((address, operators)))
+        }
+        None => (http, None),
+    };
+    let listener = Listener::bind(config.http, tls.clone(), Arc::new(http))?;
+    let operators =
+        operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
     let rereading = Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api) };
     rereading.start(hangup, &stop);
     tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, &sources.description, store.description);
+    let _ = introduce(&listener, operators.as_ref(), &sources.description, store.description);
     let ended = async {
-        if serve_all(vec![listener], &stop, connections_max, config.grace).await {
+        if serve_all(
+            [Some(listener), operators].into_iter().flatten().collect(),
+            &stop,
+            connections_max,
+            config.grace,
+        )
+        .await
+        {
             tracing::info!("stopped; everything under way was finished");
         } else {
             tracing::warn!("stopped; some connections were cut");
@@ -96,13 +112,21 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Says what listens where, and what to try.
-fn introduce(listener: &Listener, policy: &str, store: &str) -> std::io::Result<()> {
+fn introduce(
+    listener: &Listener,
+    operators: Option<&Listener>,
+    policy: &str,
+    store: &str,
+) -> std::io::Result<()> {
     let scheme = if listener.is_encrypted() { "https" } else { "http" };
     let base = format!("{scheme}://{}", reachable(listener.address()));
     let insecure = if listener.is_encrypted() { "k" } else { "" };
     let mut out = std::io::stdout().lock();
     writeln!(out, "ratekeeper {} serves", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
+    if let Some(operators) = operators {
+        writeln!(out, "  operators  {scheme}://{}", reachable(operators.address()))?;
+    }
     writeln!(out, "  policy     {policy}")?;
     writeln!(out, "  store      {store}")?;
     writeln!(out, "try")?;

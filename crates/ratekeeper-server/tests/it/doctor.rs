@@ -215,7 +215,7 @@ fn a_user_that_lacks_something_is_told_what() {
         assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
         report.is("server", "note", "info", "a user that may use INFO");
         report.is("access", "ok", "user limits may do all that decisions take", "");
-        report.is("access", "note", "only operators do", "+hset +hdel +hlen +scan");
+        report.is("access", "note", "only operators do", "+hset +hdel +hlen +scan +lrange +ltrim");
         report.is("decision", "ok", "", "");
 
         let cases = ["evalsha", "eval", "rpush", "set", "del", "exists", "incrby"];

@@ -7,6 +7,7 @@ mod deploy;
 mod doctor;
 mod examples;
 mod help;
+mod look;
 mod operate;
 mod policy;
 mod served;

@@ -218,12 +218,29 @@ fn secrets_are_in_no_log() {
     let mut client = running.client();
     client.call("/v1/limit", &json!({ "charges": [{ "key": "a-key-of-somebody", "quota": "1/s" }] }));
     client.ask("GET", "/v1/hot-keys", &[("authorization", "Bearer token-of-operators")], b"");
+    let guess = client.ask("GET", "/v1/hot-keys", &[("authorization", "Bearer a-guess-of-somebody")], b"");
+    let with_query = client.ask("GET", "/v1/hot-keys?token=a-token-in-a-query", &[], b"");
+    let scope = json!({ "endpoint": "e", "organisation": "7", "limit": 5, "reason": "a\r\nx-forged: 1" });
+    let bearer = [("authorization", "Bearer token-of-operators")];
+    let set = client.ask("POST", "/v1/overrides/set", &bearer, scope.to_string().as_bytes());
+    for reply in [&guess, &with_query, &set] {
+        assert!(reply.header("x-forged").is_none() && !reply.text().contains("a-guess"), "{}", reply.text());
+        assert!(
+            !reply.text().contains("a-token-in") && !reply.text().contains("token-of-op"),
+            "{}",
+            reply.text()
+        );
+    }
     client.get("/readyz");
     running.signal("TERM");
     let (_, logged) = running.end();
-    for secret in ["hunter2", "token-of-operators", "a-key-of-somebody"] {
+    for secret in
+        ["hunter2", "token-of-operators", "a-key-of-somebody", "a-guess-of-somebody", "a-token-in-a-query"]
+    {
         assert!(!logged.contains(secret), "{secret}: {logged}");
     }
+    assert!(logged.contains("a wrong token was sent"), "{logged}");
+    assert!(!logged.lines().any(|line| line.starts_with("x-forged")), "{logged}");
 }
 
 #[test]

@@ -322,7 +322,7 @@ fn reservations_lapse_by_the_clock_of_the_store() {
 fn operators_have_calls_of_their_own() {
     use ratekeeper_server::serve::{Admin, Token};
     let token = "a-token-of-operators";
-    let admin = Admin::Token(Token::new(token).unwrap());
+    let admin = Admin::from(Token::new(token).unwrap());
     let (rig, _) = Setup { admin, ..Setup::policy(POLICY) }.in_memory();
     let mut client = rig.client();
     let key = json!({ "charges": [{ "key": "eve", "quota": "1/min" }] });

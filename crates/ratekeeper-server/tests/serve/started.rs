@@ -4,11 +4,12 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use ratekeeper_server::serve::{Role, Token};
 use ratekeeper_testkit::servers::{Flavour, Server};
 use serde_json::json;
 
 use crate::binary::{Running, command, refused};
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 
 const OUTSIDE: &str = "0.0.0.0:0";
 const INSIDE: &str = "127.0.0.1:0";
@@ -76,7 +77,43 @@ fn an_empty_variable_says_nothing() {
         command.env(format!("RATEKEEPER_{name}"), "");
     }
     let server = Running::start(&mut command);
+    assert_eq!(server.client().get("/v1/hot-keys").status, 403, "no token, and nothing lets anybody in");
+}
+
+#[test]
+fn without_a_token_operators_are_served_where_that_is_said() {
+    let server = Running::start(&mut command(&["--http", INSIDE]));
+    let refusal = server.client().get("/v1/hot-keys");
+    assert_eq!(refusal.status, 403);
+    assert!(refusal.text().contains("--tokens FILE"), "{}", refusal.text());
+    let server = Running::start(&mut command(&["--http", INSIDE, "--admin-without-token"]));
     assert_eq!(server.client().get("/v1/hot-keys").status, 200);
+    let error = refused(&mut command(&["--http", OUTSIDE, "--admin-without-token"]));
+    assert!(error.contains("expected a loopback address"), "{error}");
+}
+
+/// Each listener serves its own calls, and monitoring is served on both.
+#[test]
+fn operators_have_a_listener_of_their_own_if_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    let (token, kept) = Token::random("ann", Role::Read).unwrap();
+    std::fs::write(&file, kept.line()).unwrap();
+    let file = file.to_str().unwrap();
+    let words = ["--http", INSIDE, "--admin-http", INSIDE, "--tokens", file];
+    let server = Running::start(&mut command(&words));
+    let said = server.said.iter().find(|line| line.trim_start().starts_with("operators")).unwrap();
+    let address = said.rsplit("http://").next().unwrap().trim().parse().unwrap();
+    let bearer = format!("Bearer {token}");
+    let hot =
+        |client: &mut Client| client.ask("GET", "/v1/hot-keys", &[("authorization", &bearer)], b"").status;
+    let call = json!({ "charges": [{ "key": "k", "quota": "1/h" }] });
+    let (mut callers, mut operators) = (server.client(), Client::connect(address));
+    assert_eq!((hot(&mut callers), hot(&mut operators)), (404, 200));
+    assert_eq!(callers.get("/healthz").status, 200);
+    assert_eq!(operators.get("/healthz").status, 200);
+    assert_eq!(server.client().call("/v1/limit", &call).status, 200);
+    assert_eq!(Client::connect(address).call("/v1/limit", &call).status, 404);
 }
 
 /// The server with a limit on file descriptors, as `ulimit` sets it.
@@ -175,13 +212,13 @@ fn who_is_denied_together_does_not_come_back_together() {
 
 #[test]
 fn what_an_operator_does_is_on_record_without_a_key() {
-    let server = Running::start(&mut command(&["--http", INSIDE]));
+    let server = Running::start(&mut command(&["--http", INSIDE, "--admin-without-token"]));
     let call = r#"{"charges":[{"key":"a-key-of-somebody","quota":"1/min"}]}"#;
     assert_eq!(server.client().post("/v1/limit", call).status, 200);
     assert_eq!(server.client().post("/v1/reset", call).status, 200);
     assert_eq!(server.client().post("/v1/reset", "{\"charges\":[]}").status, 422);
     let logged = stopped(server);
-    assert!(logged.contains("an operator had counters forgotten forgotten=1\n"), "{logged}");
+    assert!(logged.contains("an operator had counters forgotten forgotten=1 by=local\n"), "{logged}");
     assert!(logged.contains("an operator could not have counters forgotten status=422"), "{logged}");
     assert_eq!(logged.matches("had counters forgotten").count(), 1, "{logged}");
     assert!(!logged.contains("a-key-of-somebody"), "{logged}");
@@ -216,7 +253,8 @@ fn an_event_is_one_line_whatever_is_in_it() {
     let path = folder.path().join("policy.toml");
     let policy = "service = \"s\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"7/min\"\n";
     std::fs::write(&path, policy).unwrap();
-    let server = Running::start(&mut command(&["--http", INSIDE, "--policy", path.to_str().unwrap()]));
+    let words = ["--http", INSIDE, "--admin-without-token", "--policy", path.to_str().unwrap()];
+    let server = Running::start(&mut command(&words));
     std::fs::write(&path, policy.replace("keys", "kyes").replace("quota", "qouta")).unwrap();
     let start = Instant::now();
     while server.client().get("/v1/policies").json()["services"][0]["refused"] == 0 {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ratekeeper::bounds::SECRET_BYTES;
 use ratekeeper::{
-    Algorithm, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides, Reservation,
-    Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
+    Algorithm, Audit, Charge, Check, Control, Decision, Key, ManualClock, MemoryStore, Overrides,
+    Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, Timestamp,
 };
 
 /// A store that needs I/O, or so it says: every question takes a turn of the runtime,
@@ -101,6 +101,10 @@ impl Store for Remote {
 
     fn control(&self) -> &dyn Control {
         self.inner.control()
+    }
+
+    fn audit(&self) -> &dyn Audit {
+        self.inner.audit()
     }
 
     fn now(&self) -> Timestamp {

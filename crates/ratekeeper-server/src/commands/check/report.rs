@@ -4,11 +4,16 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use ratekeeper::{Decision, Enforcement, Origin, Verdict};
+use ratekeeper::{Decision, Enforcement, Origin, Verdict, printable};
 use serde::Serialize;
 
+use super::Seen;
+
+/// How much of a key is shown.
+const KEY_CHARS_MAX: usize = 256;
+
 /// A sentence, and where there are several a line for each quota.
-pub(super) fn text(decision: &Decision) -> io::Result<()> {
+pub(super) fn text(decision: &Decision, seen: &Seen) -> io::Result<()> {
     let mut out = anstream::stdout();
     let style = if decision.is_allowed() { AnsiColor::Green } else { AnsiColor::Red }.on_default();
     let sentence = decision.explain();
@@ -28,6 +33,12 @@ pub(super) fn text(decision: &Decision) -> io::Result<()> {
             }
         }
     }
+    for (rule, key) in &seen.keys {
+        writeln!(out, "  {rule} counts {}", printable(key, KEY_CHARS_MAX))?;
+    }
+    for (rule, why) in &seen.not_applied {
+        writeln!(out, "  {rule} does not apply: {why}")?;
+    }
     out.flush()
 }
 
@@ -43,6 +54,23 @@ struct JsonDecision {
     proceed_after_us: u64,
     explanation: String,
     limits: Vec<JsonLimit>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<JsonKey>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_applied: Vec<JsonNotApplied>,
+}
+
+/// What a rule counts the request under.
+#[derive(Serialize)]
+struct JsonKey {
+    rule: &'static str,
+    key: String,
+}
+
+#[derive(Serialize)]
+struct JsonNotApplied {
+    rule: &'static str,
+    why: &'static str,
 }
 
 #[derive(Serialize)]
@@ -76,7 +104,9 @@ impl From<&Verdict> for JsonLimit {
     }
 }
 
-pub(super) fn json(decision: &Decision) -> io::Result<()> {
+pub(super) fn json(decision: &Decision, seen: &Seen) -> io::Result<()> {
+    let keys = seen.keys.iter().map(|(rule, key)| JsonKey { rule, key: key.clone() });
+    let others = seen.not_applied.iter().map(|(rule, why)| JsonNotApplied { rule, why });
     let told = JsonDecision {
         allowed: decision.is_allowed(),
         origin: match decision.origin() {
@@ -92,6 +122,8 @@ pub(super) fn json(decision: &Decision) -> io::Result<()> {
         proceed_after_us: micros(decision.proceed_after()),
         explanation: decision.explain(),
         limits: decision.verdicts().iter().map(Into::into).collect(),
+        keys: keys.collect(),
+        not_applied: others.collect(),
     };
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &told)?;

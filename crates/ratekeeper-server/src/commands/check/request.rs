@@ -7,6 +7,7 @@ use ratekeeper::policy::source::file::read_policies;
 use ratekeeper::policy::{Ask, Policies, PolicyLimiter, PolicySpec, RequestFacts, Scalar};
 use ratekeeper::{Decision, OpenedStore, StoreUrl};
 
+use super::Seen;
 use crate::cli::{CheckOptions, RequestOptions};
 use crate::failure::Failure;
 
@@ -39,15 +40,20 @@ impl ByPolicy {
         self,
         opened: &OpenedStore,
         options: &CheckOptions,
-    ) -> Result<Decision, Failure> {
+    ) -> Result<(Decision, Seen), Failure> {
         let limiter = PolicyLimiter::on(opened.store(), self.policies);
         let service = limiter.service(&self.service).map_err(Failure::new)?;
         let mut ask = Ask::request(&self.facts).cost(options.cost);
         if let Some(key) = &options.key {
             ask = ask.with_key(key);
         }
-        let decision = if options.peek { service.peek(&ask).await } else { service.check(&ask).await };
-        decision.map_err(Failure::new)
+        let demand = service.demand(&ask);
+        let keys = demand.rules().map(|rule| (rule.rule.label(), rule.subject.to_owned())).collect();
+        let others = service.not_applied(&ask).into_iter();
+        let seen =
+            Seen { keys, not_applied: others.map(|(rule, why)| (rule.label(), why.as_str())).collect() };
+        let decision = if options.peek { demand.peek().await } else { demand.check().await };
+        Ok((decision.map_err(Failure::new)?, seen))
     }
 }
 
@@ -88,7 +94,7 @@ fn wrong(path: &Path, error: impl std::fmt::Display) -> Failure {
 }
 
 fn facts(request: &RequestOptions) -> Result<RequestFacts, Failure> {
-    let mut facts = RequestFacts::new(request.method.as_str(), &request.path);
+    let mut facts = RequestFacts::new(request.method(), request.path());
     if let Some(route) = &request.route {
         facts = facts.route(route.as_str());
     }
@@ -127,7 +133,7 @@ fn scalar(value: &str) -> Scalar<'static> {
     }
 }
 
-fn body_of(text: &str) -> Result<Vec<u8>, Failure> {
+pub(in crate::commands) fn body_of(text: &str) -> Result<Vec<u8>, Failure> {
     let read = match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => bounded(std::io::stdin()),

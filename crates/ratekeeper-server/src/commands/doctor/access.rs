@@ -41,11 +41,13 @@ const NEEDED: [(&str, &[&str]); 19] = [
 ];
 
 /// Commands of whoever sets overrides and switches.
-const OPERATORS: [(&str, &[&str]); 4] = [
+const OPERATORS: [(&str, &[&str]); 6] = [
     ("hset", &["HSET", KEY, "field", "1"]),
     ("hdel", &["HDEL", KEY, "field"]),
     ("hlen", &["HLEN", KEY]),
     ("scan", &["SCAN", "0", "COUNT", "1"]),
+    ("lrange", &["LRANGE", KEY, "0", "0"]),
+    ("ltrim", &["LTRIM", KEY, "0", "-1"]),
 ];
 
 /// Would make a key that never expires, were there no text at it.

@@ -18,7 +18,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn export(options: &TargetOptions) -> anyhow::Result<ExitCode> {
     let answer = in_runtime(async {
-        let (status, body) = Target::of(options).await?.call("/v1/overrides/list", Some(&json!({}))).await?;
+        let (status, body) =
+            Target::of(options, None).await?.call("/v1/overrides/list", Some(&json!({}))).await?;
         if status == 200 { Ok(body) } else { Err(refused(status, &body)) }
     })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -69,7 +70,7 @@ fn wrong_line(file: &dyn std::fmt::Display, line: usize, what: &str) -> Failure 
 
 /// How many were set, and how many had ended before.
 async fn set_all(options: &ImportOptions, lines: &[(usize, Json)]) -> Result<(usize, usize), Failure> {
-    let target = Target::of(&options.target).await?;
+    let target = Target::of(&options.target, None).await?;
     let (mut set, mut ended) = (0, 0);
     for (line, call) in lines {
         let stopped = |why: Failure| Failure {

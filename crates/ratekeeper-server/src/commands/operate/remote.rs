@@ -26,7 +26,7 @@ use crate::failure::Failure;
 /// The longest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-pub(super) struct Remote {
+pub(in crate::commands) struct Remote {
     uri: Uri,
     authorization: Option<HeaderValue>,
     tls: Option<TlsConnector>,

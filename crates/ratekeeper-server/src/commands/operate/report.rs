@@ -10,19 +10,19 @@ use serde_json::Value as Json;
 const SHOWN_CHARS_MAX: usize = 512;
 
 /// What ends with a line.
-pub(super) fn text(words: &str) -> io::Result<()> {
+pub(in crate::commands) fn text(words: &str) -> io::Result<()> {
     let mut out = anstream::stdout();
     writeln!(out, "{}", words.trim_end())?;
     out.flush()
 }
 
 /// An object on a line of its own.
-pub(super) fn line(json: &str) -> io::Result<()> {
+pub(in crate::commands) fn line(json: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{json}")
 }
 
 /// Texts that others wrote must not move the cursor.
-fn shown(value: &Json) -> String {
+pub(in crate::commands) fn shown(value: &Json) -> String {
     match value {
         Json::Null => String::new(),
         Json::String(text) => printable(text, SHOWN_CHARS_MAX),
@@ -39,7 +39,9 @@ pub(super) fn owner_in_words(of: &Json) -> String {
 }
 
 pub(super) fn override_set(answer: &Json) -> String {
-    format!("set: {}", in_words(answer))
+    let relieved = answer["relieved"].as_u64();
+    let relieved = relieved.map_or_else(String::new, |count| format!("; counters that were reset: {count}"));
+    format!("set: {}{relieved}", in_words(answer))
 }
 
 pub(super) fn one_override(answer: &Json) -> String {
@@ -95,12 +97,14 @@ pub(super) fn cleared(answer: &Json) -> String {
 }
 
 pub(super) fn switch_set(answer: &Json) -> String {
-    format!(
-        "set: {} {}, {}; every server follows within a second",
-        shown(&answer["rule"]),
-        what(answer),
-        end(answer)
-    )
+    format!("set: {} {}, {}; every server follows within a second", rule(answer), what(answer), end(answer))
+}
+
+fn rule(switch: &Json) -> String {
+    match &switch["key"] {
+        Json::Null => shown(&switch["rule"]),
+        key => format!("{} for {}", shown(&switch["rule"]), shown(key)),
+    }
 }
 
 fn what(switch: &Json) -> String {
@@ -115,7 +119,7 @@ pub(super) fn switches(answer: &Json) -> String {
     let rows: Vec<[String; 4]> = kinds
         .into_iter()
         .flat_map(|(kind, list)| list.as_array().into_iter().flatten().map(move |switch| (kind, switch)))
-        .map(|(kind, switch)| [shown(&switch["rule"]), kind.to_owned(), what(switch), end(switch)])
+        .map(|(kind, switch)| [rule(switch), kind.to_owned(), what(switch), end(switch)])
         .collect();
     if rows.is_empty() {
         return "nothing is set: every rule does what its policy says".to_owned();
@@ -136,7 +140,10 @@ fn end(of: &Json) -> String {
     }
 }
 
-fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+pub(in crate::commands) fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let mut all = vec![head.map(str::to_owned)];
     all.extend(rows);
     let widths: [usize; N] =

@@ -10,7 +10,9 @@ use super::names::is_unnamed;
 use super::problem::Problem;
 use super::refund::{Refund, Refunded};
 use super::told::Decided;
+use super::value::Few;
 use super::{Api, input};
+use crate::serve::admin::Caller;
 
 /// The same demand, under the id that the call says.
 fn under<'a>(demand: Demand<'a>, once: Option<(&'a str, Duration)>) -> Result<Demand<'a>, Problem> {
@@ -84,7 +86,14 @@ impl Api {
         refund.give_back(&demand, units).await
     }
 
-    pub(super) async fn reset_charges(&self, raw: &RawCharges<'_>) -> Result<usize, Problem> {
-        Prepared::new(raw)?.whole(self).reset().await.map_err(Problem::store)
+    pub(super) async fn reset_charges(
+        &self,
+        caller: &Caller,
+        raw: &RawCharges<'_>,
+    ) -> Result<usize, Problem> {
+        let (prepared, names) = (Prepared::new(raw)?, raw.labels());
+        let keys = raw.charges.iter().flat_map(|Few(charges)| charges).map(|charge| charge.key.as_str());
+        let about = names.iter().copied().zip(keys).collect();
+        self.reset_audited(caller, about, &prepared.whole(self)).await
     }
 }

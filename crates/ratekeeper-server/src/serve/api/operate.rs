@@ -4,8 +4,15 @@
 //! reader and one answer for both. Every change is logged with what was changed: that is the record of who
 //! did what.
 
+mod audit;
+mod counters;
+mod look;
 mod overrides;
 mod switches;
+
+pub use audit::AUDIT_SHOWN_MAX;
+pub(in crate::serve) use counters::history;
+pub use counters::{COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
 
 use std::time::Duration;
 

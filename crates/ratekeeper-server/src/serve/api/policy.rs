@@ -12,6 +12,7 @@ use super::refund::{Refund, Refunded};
 use super::told::Decided;
 use super::value::{Text, Whole};
 use super::{Api, input};
+use crate::serve::admin::Caller;
 
 impl Api {
     /// Judges a request and charges it. Nothing here waits on a store that needs no I/O.
@@ -77,8 +78,14 @@ impl Api {
         Refund::read(told, self.judge(&demand).await, is_known)?.give_back(&demand, units).await
     }
 
-    pub(super) async fn reset_request(&self, call: &PolicyRequest<'_>) -> Result<usize, Problem> {
-        self.demand_in_any_mode(call)?.reset().await.map_err(Problem::store)
+    pub(super) async fn reset_request(
+        &self,
+        caller: &Caller,
+        call: &PolicyRequest<'_>,
+    ) -> Result<usize, Problem> {
+        let demand = self.demand_in_any_mode(call)?;
+        let about = demand.rules().map(|rule| (rule.rule.as_str(), rule.subject)).collect();
+        self.reset_audited(caller, about, &demand).await
     }
 
     /// The rules that apply to what a call tells about. The call itself is not needed
@@ -96,7 +103,10 @@ impl Api {
 
     /// The limits that are asked, and what they are told. A service whose policy is gone is
     /// one that is not limited: whoever withdraws a policy must not stop those it was for.
-    fn facts<'c>(&self, call: &'c PolicyRequest<'c>) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
+    pub(super) fn facts<'c>(
+        &self,
+        call: &'c PolicyRequest<'c>,
+    ) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
         // Whether or not a rule asks for it.
         call.cost.map_or(Ok(1), |cost| cost.units("cost"))?;
         let service = match call.service.as_ref().map(Text::as_str) {
@@ -126,7 +136,7 @@ impl Api {
     }
 }
 
-fn ask<'c>(call: &'c PolicyRequest<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
+pub(super) fn ask<'c>(call: &'c PolicyRequest<'c>, facts: &'c CallFacts<'c>) -> Ask<'c> {
     let ask = Ask::request(facts).cost(call.cost.map_or(1, |Whole(cost)| cost));
     match &call.key {
         Some(key) => ask.with_key(key.as_str()),

@@ -40,12 +40,24 @@ impl Problem {
             410 => "Gone",
             413 => "Content Too Large",
             422 => "Unprocessable Content",
+            429 => "Too Many Requests",
             431 => "Request Header Fields Too Large",
             501 => "Not Implemented",
             503 => "Service Unavailable",
             _ => "Error",
         };
         Self { kind: "about:blank", title, status, detail: detail.into(), field: None }
+    }
+
+    /// What is wrong, in words.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The same, with what it means for the call.
+    pub(super) fn before(mut self, what: &str) -> Self {
+        self.detail = format!("{what}: {}", self.detail);
+        self
     }
 
     /// A field that is wrong, and what would be right.

@@ -1,6 +1,7 @@
 //! A connection: its requests, when it is idle, and how it ends.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const FIRST_REQUEST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     http: Arc<Http>,
     place: Place,
+    /// The address at the other end.
+    from: Option<IpAddr>,
     begun: AtomicU64,
     done: AtomicU64,
     /// Whether some of an answer has not left yet.
@@ -50,10 +53,12 @@ impl Connection {
         stream: impl Read + Write + Unpin + Send + 'static,
         finishing: Finishing,
         place: Place,
+        from: Option<IpAddr>,
     ) {
         let connection = Arc::new(Self {
             http,
             place,
+            from,
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
             is_writing: AtomicBool::new(false),
@@ -134,7 +139,7 @@ impl Connection {
         let (endpoint, mut response) = if self.is_ambiguous.load(Ordering::Relaxed) {
             (Endpoint::UNKNOWN, unread(head::ambiguous()))
         } else {
-            self.http.call(request, &self.place).await
+            self.http.call(request, &self.place, self.from).await
         };
         if self.is_ambiguous.load(Ordering::Relaxed) {
             // Perhaps it was only a body that looks like a head: then who comes next must not pay for it.

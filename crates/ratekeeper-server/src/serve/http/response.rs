@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::answer::AnswerBody;
 use super::room::{Room, Taken};
+use crate::serve::admin::Refusal;
 use crate::serve::api::{Answer, Problem};
 use crate::serve::calls::Body;
 
@@ -57,9 +58,13 @@ fn closing(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
 }
 
 /// The answer to a client that may not call.
-pub(super) fn refused(problem: Problem, body: Body) -> Response<AnswerBody> {
-    let is_challenge = problem.status == 401;
-    let mut response = response(problem.into());
+pub(super) fn refused(refusal: Refusal, body: Body) -> Response<AnswerBody> {
+    let is_challenge = refusal.problem.status == 401;
+    let mut response = response(refusal.problem.into());
+    if let Some(wait) = refusal.retry_after {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
     if is_challenge {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }

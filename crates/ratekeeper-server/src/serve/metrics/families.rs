@@ -38,7 +38,7 @@ fn calls(api: &Api) -> Vec<Family> {
     let mut latency =
         Family::new("ratekeeper_request_seconds", Kind::Histogram, "How long calls took, by endpoint");
     for endpoint in Endpoint::all() {
-        let of_endpoint = &metrics.endpoints[endpoint.index()];
+        let of_endpoint = &metrics.endpoints.0[endpoint.index()];
         let label = endpoint.label();
         for (status, count) in STATUSES.iter().zip(&of_endpoint.statuses).filter(|(_, count)| read(count) > 0)
         {

@@ -94,7 +94,15 @@ settings! {
         #[arg(value_name = "FILE", env = "RATEKEEPER_TLS_KEY")]
         pub tls_key: PathBuf,
 
-        /// The token of operators is in this file; or in RATEKEEPER_ADMIN_TOKEN itself
+        /// Where operators' calls are served, on a listener of their own and nowhere else [default: beside all other calls]
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_ADMIN_HTTP")]
+        pub admin_http: String,
+
+        /// Tokens with their roles (read, operate, usage) are in this file, hashed, as `ratekeeper token new` prints them
+        #[arg(value_name = "FILE", env = "RATEKEEPER_TOKENS")]
+        pub tokens: PathBuf,
+
+        /// The token of operators is in this file, in the clear; or in RATEKEEPER_ADMIN_TOKEN itself
         #[arg(value_name = "FILE", env = "RATEKEEPER_ADMIN_TOKEN_FILE")]
         pub admin_token_file: PathBuf,
 
@@ -108,6 +116,12 @@ settings! {
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
         pub no_admin: bool,
+
+        /// Lets everybody on this machine do what operators do, if nobody else can reach them
+        #[arg(value_name = "BOOL", env = "RATEKEEPER_ADMIN_WITHOUT_TOKEN")]
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+        pub admin_without_token: bool,
 
         /// What is logged: off, error, warn, info, debug or trace, also by module [default: info]
         #[arg(value_name = "LEVEL", env = "RATEKEEPER_LOG")]

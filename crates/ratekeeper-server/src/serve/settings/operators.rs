@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
-use crate::serve::admin::{Admin, TOKEN_VARIABLE, Token};
+use crate::serve::admin::{Admin, Keyring, TOKEN_VARIABLE};
 
 /// Where a setting comes from. What comes later here wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,33 +37,62 @@ enum Place<'t> {
     Environment(&'t str),
 }
 
-/// Who operators are. Whoever can reach the server from outside could forget counters
-/// and read keys, so that takes a token, or has to be switched off.
-pub(super) fn admin(
-    no_admin: Option<Said<bool>>,
-    file: Option<Said<PathBuf>>,
-    token: Option<&str>,
-    http: SocketAddr,
-) -> anyhow::Result<Admin> {
-    let place = place(file, token)?;
-    if let Some(off) = no_admin.filter(|off| off.value) {
-        return match place {
-            // Switched off by somebody who did not know of it, or the other way round.
-            Some(place) if place.by >= off.by => bail!(
-                "no-admin: got a token of operators beside it, which nobody could use; expected one of them\n\
-                 hint: --no-admin=false or RATEKEEPER_NO_ADMIN=false lets in whoever has the token"
+/// What is said of operators.
+#[derive(Default)]
+pub(super) struct Operators<'t> {
+    pub(super) no_admin: Option<Said<bool>>,
+    pub(super) without_token: Option<Said<bool>>,
+    /// The file of a token in the clear.
+    pub(super) file: Option<Said<PathBuf>>,
+    /// The token in the environment.
+    pub(super) token: Option<&'t str>,
+    /// The file of hashed tokens.
+    pub(super) tokens: Option<Said<PathBuf>>,
+}
+
+impl Operators<'_> {
+    /// Who operators are, where their calls are served. Callers from outside could forget counters and read keys, so
+    /// that takes a token, or has to be switched off.
+    pub(super) fn admin(self, at: SocketAddr) -> anyhow::Result<Admin> {
+        let place = place(self.file, self.token)?;
+        let said = place.as_ref().map(|place| place.by).max(self.tokens.as_ref().map(|tokens| tokens.by));
+        let without = self.without_token.filter(|without| without.value);
+        if let Some(off) = self.no_admin.filter(|off| off.value) {
+            return match said.max(without.map(|without| without.by)) {
+                // Switched off by somebody who did not know of it, or the other way round.
+                Some(by) if by >= off.by => bail!(
+                    "no-admin: got a token of operators beside it, or admin-without-token, which nobody could use; \
+                     expected one of them\n\
+                     hint: --no-admin=false or RATEKEEPER_NO_ADMIN=false lets in whoever has the token"
+                ),
+                _ => Ok(Admin::Off),
+            };
+        }
+        match (said, without) {
+            (Some(by), Some(without)) if without.by >= by => {
+                bail!("admin-without-token: got a token beside it; expected one of them")
+            }
+            (Some(_), _) => {
+                let (file, token) = match place.map(|place| place.value) {
+                    Some(Place::File(file)) => (Some(file), None),
+                    Some(Place::Environment(token)) => (None, Some(token)),
+                    None => (None, None),
+                };
+                let keyring = Keyring::open(file, token, self.tokens.map(|tokens| tokens.value))?;
+                Ok(Admin::Tokens(keyring))
+            }
+            (None, Some(_)) if at.ip().is_loopback() => Ok(Admin::Local),
+            (None, Some(_)) => bail!(
+                "admin-without-token: {at} can be reached from outside, where anybody could forget counters and read \
+                 keys; expected a loopback address\nhint: `ratekeeper token new` makes a token for --tokens"
             ),
-            _ => Ok(Admin::Off),
-        };
-    }
-    match place.map(|place| place.value) {
-        Some(Place::File(file)) => Ok(Admin::Token(Token::read(&file).context("admin-token-file")?)),
-        Some(Place::Environment(token)) => Ok(Admin::Token(Token::new(token).context(TOKEN_VARIABLE)?)),
-        None if http.ip().is_loopback() => Ok(Admin::Local),
-        None => bail!(
-            "http: {http} can be reached from outside, where anybody could forget counters and read keys\n\
-             hint: set {TOKEN_VARIABLE} or --admin-token-file to a token, or --no-admin to serve nothing of that"
-        ),
+            (None, None) if at.ip().is_loopback() => Ok(Admin::Unset),
+            (None, None) => bail!(
+                "http: {at} can be reached from outside, where anybody could forget counters and read keys\n\
+                 hint: set --tokens, {TOKEN_VARIABLE} or --admin-token-file to a token, or --no-admin to serve \
+                 nothing of that"
+            ),
+        }
     }
 }
 
@@ -97,32 +126,49 @@ mod tests {
 
     #[test]
     fn what_can_be_reached_from_outside_is_not_left_open() {
+        let nothing = Operators::default;
+        let without = || Operators { without_token: said(true, Flag), ..nothing() };
         for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:0"] {
             let address = address.parse().unwrap();
-            let error = admin(None, None, None, address).unwrap_err().to_string();
+            let error = nothing().admin(address).unwrap_err().to_string();
             assert!(error.contains("can be reached from outside") && error.contains("hint: "), "{error}");
-            assert!(admin(said(false, Flag), None, None, address).is_err());
-            assert!(matches!(admin(None, None, Some(TOKEN), address), Ok(Admin::Token(_))));
-            assert!(matches!(admin(said(true, File), None, None, address), Ok(Admin::Off)));
+            let error = without().admin(address).unwrap_err().to_string();
+            assert!(error.starts_with("admin-without-token: "), "{error}");
+            assert!(Operators { no_admin: said(false, Flag), ..nothing() }.admin(address).is_err());
+            let token = Operators { token: Some(TOKEN), ..nothing() };
+            assert!(matches!(token.admin(address), Ok(Admin::Tokens(_))));
+            let off = Operators { no_admin: said(true, File), ..nothing() };
+            assert!(matches!(off.admin(address), Ok(Admin::Off)));
         }
         for address in ["127.0.0.1:0", "[::1]:0", "127.3.2.1:80"] {
-            assert!(matches!(admin(None, None, None, address.parse().unwrap()), Ok(Admin::Local)));
+            let address = address.parse().unwrap();
+            assert!(matches!(nothing().admin(address), Ok(Admin::Unset)));
+            assert!(matches!(without().admin(address), Ok(Admin::Local)));
         }
+        let both = Operators { token: Some(TOKEN), ..without() };
+        assert!(both.admin(inside()).unwrap_err().to_string().contains("got a token beside it"));
+        let above = Operators { without_token: said(true, File), token: Some(TOKEN), ..nothing() };
+        assert!(matches!(above.admin(inside()), Ok(Admin::Tokens(_))));
     }
 
     #[test]
     fn a_token_that_nobody_could_use_is_refused_unless_something_above_it_says_off() {
+        let with = |no_admin, token| Operators { no_admin, token, ..Operators::default() }.admin(inside());
         for off in [File, Environment] {
-            let error = admin(said(true, off), None, Some(TOKEN), inside()).unwrap_err().to_string();
+            let error = with(said(true, off), Some(TOKEN)).unwrap_err().to_string();
             assert!(
                 error.starts_with("no-admin: ") && error.contains("RATEKEEPER_NO_ADMIN=false"),
                 "{error}"
             );
         }
-        assert!(matches!(admin(said(true, Flag), None, Some(TOKEN), inside()), Ok(Admin::Off)));
-        assert!(matches!(admin(said(false, Flag), None, Some(TOKEN), inside()), Ok(Admin::Token(_))));
-        let filed = said(PathBuf::from("/nowhere"), File);
-        assert!(matches!(admin(said(true, Environment), filed, None, inside()), Ok(Admin::Off)));
+        assert!(matches!(with(said(true, Flag), Some(TOKEN)), Ok(Admin::Off)));
+        assert!(matches!(with(said(false, Flag), Some(TOKEN)), Ok(Admin::Tokens(_))));
+        for hashed in [false, true] {
+            let filed = said(PathBuf::from("/nowhere"), File);
+            let (file, tokens) = if hashed { (None, filed) } else { (filed, None) };
+            let off = Operators { no_admin: said(true, Environment), file, tokens, ..Operators::default() };
+            assert!(matches!(off.admin(inside()), Ok(Admin::Off)));
+        }
     }
 
     #[test]
@@ -131,8 +177,9 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("token");
             std::fs::write(&path, "fedcba9876543210").unwrap();
-            match admin(None, said(path, by), Some(TOKEN), inside())? {
-                Admin::Token(token) => Ok(token.is(b"fedcba9876543210")),
+            let operators = Operators { file: said(path, by), token: Some(TOKEN), ..Operators::default() };
+            match operators.admin(inside())? {
+                Admin::Tokens(keyring) => Ok(keyring.has(b"fedcba9876543210")),
                 other => panic!("{other:?}"),
             }
         };

@@ -1,11 +1,15 @@
 //! Other limits for one project or one organisation.
 
 use ratekeeper::policy::ServiceLimiter;
-use ratekeeper::{Field, InvalidInput, Override, OverrideScope, StoreError, StoreErrorKind, Timestamp};
+use ratekeeper::{
+    Demand, Field, InvalidInput, Override, OverrideScope, StoreError, StoreErrorKind, Timestamp,
+};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::audit::Change;
 use super::{in_words, length, read};
+use crate::serve::admin::Caller;
 use crate::serve::api::object::only_objects;
 use crate::serve::api::problem::Problem;
 use crate::serve::api::value::{Text, Whole};
@@ -32,6 +36,8 @@ struct SetOverrideCall<'a> {
     reason: Option<Text<'a>>,
     #[serde(borrow, default)]
     author: Option<Text<'a>>,
+    #[serde(default)]
+    relief: Option<bool>,
 }
 
 /// `/v1/overrides/get` and `/v1/overrides/delete`: exactly one.
@@ -70,25 +76,42 @@ only_objects!(SetOverrideCall, OneOverrideCall, ListOverridesCall, AllOverridesC
 
 impl Api {
     /// `POST /v1/overrides/set`: another limit for a project or an organisation. For operators.
-    pub async fn set_override(&self, body: &[u8]) -> Answer {
+    pub async fn set_override(&self, caller: &Caller, body: &[u8]) -> Answer {
         let set = async {
             let call: SetOverrideCall<'_> = read(body)?;
             let scope = scope(&call.endpoint, &call.organisation, call.project.as_ref())?;
-            let to = self.override_of(&call)?;
-            self.put_override(scope, to.clone()).await.map_err(of_override)?;
+            let to = self.override_of(&call, caller)?;
+            to.validate().map_err(named)?;
+            let relief = match call.relief {
+                Some(true) => Some(self.relief(scope)?),
+                Some(false) | None => None,
+            };
+            let mut change = Change::new(caller, "/v1/overrides/set", about(scope));
+            change.before = self.before(scope).await?;
+            change.after = shown(scope, &to);
+            let set = async { self.put_override(scope, to.clone()).await.map_err(of_override) };
+            self.audited(change, set).await?;
+            let mut answer = shown(scope, &to);
+            if let Some(relief) = relief {
+                answer["relieved"] = json!(relief.reset().await.map_err(Problem::store)?);
+            }
             let (endpoint, organisation, project) =
                 (scope.endpoint(), scope.organisation_id(), scope.project_id());
-            tracing::info!(endpoint, organisation, project, limit = to.limit, author = %to.author, reason = %to.reason, "an operator set an override");
-            Ok(Answer::json(&shown(scope, &to)))
+            tracing::info!(endpoint, organisation, project, limit = to.limit, author = %to.author, reason = %to.reason, by = caller.name, "an operator set an override");
+            Ok(Answer::json(&answer))
         };
         answered(set.await)
     }
 
-    fn override_of(&self, call: &SetOverrideCall<'_>) -> Result<Override, Problem> {
-        let text = |text: Option<&Text<'_>>| text.map_or_else(String::new, |text| text.as_str().to_owned());
+    fn override_of(&self, call: &SetOverrideCall<'_>, caller: &Caller) -> Result<Override, Problem> {
+        let text = |text: Option<&Text<'_>>, otherwise: &str| {
+            text.map_or_else(|| otherwise.to_owned(), |text| text.as_str().to_owned())
+        };
+        // Who has a token has a name.
+        let author = if caller.has_token { caller.name.as_str() } else { "" };
         let window = call.window.as_ref().map(|window| length("window", window)).transpose()?;
         let expires_at = self.end(call.life.as_ref(), call.until_us)?;
-        let (reason, author) = (text(call.reason.as_ref()), text(call.author.as_ref()));
+        let (reason, author) = (text(call.reason.as_ref(), ""), text(call.author.as_ref(), author));
         Ok(Override { limit: call.limit.0, window, expires_at, reason, author })
     }
 
@@ -98,6 +121,29 @@ impl Api {
             Some(service) => service.set_override(scope, to).await,
             None => self.limiter.store().overrides().set(scope, to).await,
         }
+    }
+
+    /// What there is, for the audit log.
+    async fn before(&self, scope: OverrideScope<'_>) -> Result<Json, Problem> {
+        match self.limiter.store().overrides().get(scope).await {
+            Ok(found) => Ok(found.map_or(Json::Null, |found| shown(scope, &found))),
+            // What others spoilt can be replaced.
+            Err(error) if error.kind() == StoreErrorKind::Unreadable => Ok(json!("unreadable")),
+            Err(error) => Err(Problem::store(error)),
+        }
+    }
+
+    /// What an override with relief resets. Without its policy nobody knows the key that a tenant counts under.
+    fn relief(&self, scope: OverrideScope<'_>) -> Result<Demand<'static>, Problem> {
+        let service = self.service_of(scope.endpoint()).or_else(|| self.limiter.only_service());
+        let service = service.ok_or_else(|| {
+            Problem::got(
+                "relief",
+                "it where the policy is not known",
+                "a server that has the policy (--server), or /v1/reset with the request or key whose counters it is about",
+            )
+        })?;
+        service.relief(scope).map_err(|error| Problem::of_input("relief", &error))
     }
 
     fn service_of(&self, endpoint: &str) -> Option<ServiceLimiter> {
@@ -152,27 +198,45 @@ impl Api {
     }
 
     /// `POST /v1/overrides/delete`: back to the limits of the rule. For operators.
-    pub async fn delete_override(&self, body: &[u8]) -> Answer {
+    pub async fn delete_override(&self, caller: &Caller, body: &[u8]) -> Answer {
         let deleted = async {
             let call: OneOverrideCall<'_> = read(body)?;
             let scope = scope(&call.endpoint, &call.organisation, call.project.as_ref())?;
-            let deleted = self.limiter.store().overrides().delete(scope).await.map_err(Problem::store)?;
+            let before = self.before(scope).await?;
+            let change = Change { before, ..Change::new(caller, "/v1/overrides/delete", about(scope)) };
+            let delete =
+                async { self.limiter.store().overrides().delete(scope).await.map_err(Problem::store) };
+            let deleted = self.audited(change, delete).await?;
             let (endpoint, organisation, project) =
                 (scope.endpoint(), scope.organisation_id(), scope.project_id());
-            tracing::info!(endpoint, organisation, project, deleted, "an operator deleted an override");
+            tracing::info!(
+                endpoint,
+                organisation,
+                project,
+                deleted,
+                by = caller.name,
+                "an operator deleted an override"
+            );
             Ok(Answer::json(&json!({ "deleted": usize::from(deleted) })))
         };
         answered(deleted.await)
     }
 
     /// `POST /v1/overrides/clear`: the same for all that `list` lists. For operators.
-    pub async fn clear_overrides(&self, body: &[u8]) -> Answer {
+    pub async fn clear_overrides(&self, caller: &Caller, body: &[u8]) -> Answer {
         let cleared = async {
             let call: AllOverridesCall<'_> = read(body)?;
             let (organisation, project) = call.owner();
-            let cleared = self.limiter.store().overrides().clear(organisation, project).await;
-            let deleted = cleared.map_err(Problem::store)?;
-            tracing::info!(organisation, project, deleted, "an operator cleared overrides");
+            let overrides = self.limiter.store().overrides();
+            let before = overrides.list(organisation, project).await.map_err(Problem::store)?;
+            let before =
+                before.iter().map(|(endpoint, of)| json!({ "endpoint": endpoint, "limit": of.limit }));
+            let about = json!({ "organisation": organisation, "project": project });
+            let change =
+                Change { before: before.collect(), ..Change::new(caller, "/v1/overrides/clear", about) };
+            let clear = async { overrides.clear(organisation, project).await.map_err(Problem::store) };
+            let deleted = self.audited(change, clear).await?;
+            tracing::info!(organisation, project, deleted, by = caller.name, "an operator cleared overrides");
             Ok(Answer::json(&json!({ "deleted": deleted })))
         };
         answered(cleared.await)
@@ -216,7 +280,13 @@ fn named(error: InvalidInput) -> Problem {
     Problem::of_input(field, &error)
 }
 
-fn shown(scope: OverrideScope<'_>, of: &Override) -> Json {
+fn about(scope: OverrideScope<'_>) -> Json {
+    json!({
+        "endpoint": scope.endpoint(), "organisation": scope.organisation_id(), "project": scope.project_id(),
+    })
+}
+
+pub(super) fn shown(scope: OverrideScope<'_>, of: &Override) -> Json {
     json!({
         "endpoint": scope.endpoint(),
         "organisation": scope.organisation_id(),

@@ -1,10 +1,18 @@
 //! Modes of rules and emergencies, for all servers of a store within a second.
 
-use ratekeeper::{ALL_RULES, Emergency, Mode, StoreError, Switch, Timestamp, emergency_of, rule_of_switch};
+use std::borrow::Cow;
+
+use ratekeeper::bounds::BLOCKED_KEY_BYTES_MAX;
+use ratekeeper::{
+    ALL_RULES, Emergency, Mode, StoreError, Switch, Timestamp, emergency_of, emergency_of_key, key_of_switch,
+    rule_of_switch,
+};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::audit::Change;
 use super::read;
+use crate::serve::admin::Caller;
 use crate::serve::api::object::only_objects;
 use crate::serve::api::problem::Problem;
 use crate::serve::api::value::{Text, Whole};
@@ -29,6 +37,10 @@ struct SetModeCall<'a> {
     life: Option<Text<'a>>,
     #[serde(default)]
     until_us: Option<Whole>,
+    #[serde(borrow, default)]
+    reason: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    author: Option<Text<'a>>,
 }
 
 /// `/v1/emergencies/set`.
@@ -39,10 +51,16 @@ struct SetEmergencyCall<'a> {
     rule: Text<'a>,
     #[serde(borrow)]
     emergency: Text<'a>,
+    #[serde(borrow, default)]
+    key: Option<Text<'a>>,
     #[serde(borrow, default, rename = "for")]
     life: Option<Text<'a>>,
     #[serde(default)]
     until_us: Option<Whole>,
+    #[serde(borrow, default)]
+    reason: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    author: Option<Text<'a>>,
 }
 
 /// `/v1/modes/clear` and `/v1/emergencies/clear`.
@@ -51,6 +69,8 @@ struct SetEmergencyCall<'a> {
 struct ClearCall<'a> {
     #[serde(borrow)]
     rule: Text<'a>,
+    #[serde(borrow, default)]
+    key: Option<Text<'a>>,
 }
 
 only_objects!(SetModeCall, SetEmergencyCall, ClearCall);
@@ -78,7 +98,7 @@ impl Api {
     }
 
     /// `POST /v1/modes/set`: switches a rule, a service or everything on, off, or to monitoring. For operators.
-    pub async fn set_mode(&self, body: &[u8]) -> Answer {
+    pub async fn set_mode(&self, caller: &Caller, body: &[u8]) -> Answer {
         let set = async {
             let call: SetModeCall<'_> = read(body)?;
             let mode = call.mode.as_ref().map(|mode| mode.as_str().parse::<Mode>());
@@ -89,14 +109,16 @@ impl Api {
             }
             let until = self.end(call.life.as_ref(), call.until_us)?;
             let switch = Switch { mode, enforce_percent, until, ..Switch::default() };
-            self.keep_emergency(call.rule.as_str()).await.map_err(Problem::store)?;
-            self.put(call.rule.as_str(), call.rule.as_str(), switch).await
+            let rule = self.known_rule(call.rule.as_str())?;
+            let change = Change::new(caller, "/v1/modes/set", json!({ "rule": rule }));
+            let change = change.because(call.reason.as_ref(), call.author.as_ref());
+            self.put(change, rule, rule, switch).await
         };
         answered(set.await)
     }
 
     /// `POST /v1/emergencies/set`: lifts or blocks a rule, a service or everything, for a while. For operators.
-    pub async fn set_emergency(&self, body: &[u8]) -> Answer {
+    pub async fn set_emergency(&self, caller: &Caller, body: &[u8]) -> Answer {
         let set = async {
             let call: SetEmergencyCall<'_> = read(body)?;
             let emergency = match call.emergency.as_str() {
@@ -109,7 +131,14 @@ impl Api {
                 Problem::wrong("for", "how long it holds, such as \"15min\": an emergency has an end")
             })?;
             let switch = Switch { emergency, until: Some(until), ..Switch::default() };
-            self.put(call.rule.as_str(), &emergency_of(call.rule.as_str()), switch).await
+            let (rule, key) = (self.known_rule(call.rule.as_str())?, key_in(call.key.as_ref())?);
+            if key.is_some() && emergency == Emergency::Lift {
+                return Err(Problem::got("key", "it in a lift", "a block: one key has an override for more"));
+            }
+            let change = Change::new(caller, "/v1/emergencies/set", json!({ "rule": rule, "key": key }));
+            let change = change.because(call.reason.as_ref(), call.author.as_ref());
+            let named = about(rule, key);
+            self.put(change, &named, &emergency_of(&named), switch).await
         };
         answered(set.await)
     }
@@ -141,11 +170,35 @@ impl Api {
         }
     }
 
-    async fn put(&self, rule: &str, name: &str, switch: Switch) -> Result<Answer, Problem> {
-        let rule = self.known_rule(rule)?;
-        self.limiter.store().control().set_switch(name, switch).await.map_err(Problem::store)?;
-        tracing::info!(rule, switch = %switch, "an operator set a switch");
-        Ok(Answer::json(&shown(rule, &switch)))
+    async fn put(
+        &self,
+        change: Change<'_>,
+        rule: &str,
+        name: &str,
+        switch: Switch,
+    ) -> Result<Answer, Problem> {
+        let (before, after, by) =
+            (self.set_now(rule, name).await?, shown(rule, &switch), &change.caller.name);
+        let change = Change { before, after: after.clone(), ..change };
+        let control = self.limiter.store().control();
+        let set = async {
+            if name == rule {
+                self.keep_emergency(rule).await.map_err(Problem::store)?;
+            }
+            control.set_switch(name, switch).await.map_err(Problem::store)
+        };
+        self.audited(change, set).await?;
+        // Keys are in the audit log alone.
+        let rule = key_of_switch(rule).0;
+        tracing::info!(rule, switch = %switch, by, "an operator set a switch");
+        Ok(Answer::json(&after))
+    }
+
+    /// What is set under a name, for the audit log.
+    async fn set_now(&self, rule: &str, name: &str) -> Result<Json, Problem> {
+        let switches = self.limiter.store().control().read_switches().await.map_err(Problem::store)?;
+        let found = switches.iter().find(|(known, _)| *known == name);
+        Ok(found.map_or(Json::Null, |(_, switch)| shown(rule, switch)))
     }
 
     /// A name that no rule has would be obeyed by nothing, and nobody would notice. A server knows the rules of its
@@ -167,32 +220,49 @@ impl Api {
     }
 
     /// `POST /v1/modes/clear`: back to what policies say. For operators.
-    pub async fn clear_mode(&self, body: &[u8]) -> Answer {
+    pub async fn clear_mode(&self, caller: &Caller, body: &[u8]) -> Answer {
         let cleared = async {
             let call: ClearCall<'_> = read(body)?;
+            if call.key.is_some() {
+                return Err(Problem::got("key", "it for a mode", "a rule: modes are not of keys"));
+            }
             let rule = call.rule.as_str();
-            self.keep_emergency(rule).await.map_err(Problem::store)?;
-            let cleared = self.limiter.store().control().clear_switch(rule).await.map_err(Problem::store)?;
-            Ok(told_cleared(rule, cleared))
+            let change = Change::new(caller, "/v1/modes/clear", json!({ "rule": rule }));
+            let change = Change { before: self.set_now(rule, rule).await?, ..change };
+            let clear = async {
+                self.keep_emergency(rule).await.map_err(Problem::store)?;
+                self.limiter.store().control().clear_switch(rule).await.map_err(Problem::store)
+            };
+            let cleared = self.audited(change, clear).await?;
+            Ok(told_cleared(caller, rule, cleared))
         };
         answered(cleared.await)
     }
 
     /// `POST /v1/emergencies/clear`: ends an emergency before its time. For operators.
-    pub async fn clear_emergency(&self, body: &[u8]) -> Answer {
+    pub async fn clear_emergency(&self, caller: &Caller, body: &[u8]) -> Answer {
         let cleared = async {
             let call: ClearCall<'_> = read(body)?;
-            let rule = call.rule.as_str();
-            let own = self.limiter.store().control().clear_switch(&emergency_of(rule)).await;
-            let within = self.end_emergency_within(rule).await.map_err(Problem::store)?;
-            Ok(told_cleared(rule, own.map_err(Problem::store)? || within))
+            let (of_rule, key) = (call.rule.as_str(), key_in(call.key.as_ref())?);
+            let named = about(of_rule, key);
+            let rule = &*named;
+            let change = Change::new(caller, "/v1/emergencies/clear", json!({ "rule": of_rule, "key": key }));
+            let change = Change { before: self.set_now(rule, &emergency_of(rule)).await?, ..change };
+            let clear = async {
+                let own = self.limiter.store().control().clear_switch(&emergency_of(rule)).await;
+                let within = self.end_emergency_within(rule).await.map_err(Problem::store)?;
+                Ok(own.map_err(Problem::store)? || within)
+            };
+            let cleared = self.audited(change, clear).await?;
+            Ok(told_cleared(caller, rule, cleared))
         };
         answered(cleared.await)
     }
 }
 
-fn told_cleared(rule: &str, cleared: bool) -> Answer {
-    tracing::info!(rule, cleared, "an operator cleared a switch");
+fn told_cleared(caller: &Caller, rule: &str, cleared: bool) -> Answer {
+    let rule = key_of_switch(rule).0;
+    tracing::info!(rule, cleared, by = caller.name, "an operator cleared a switch");
     Answer::json(&json!({ "cleared": cleared }))
 }
 
@@ -201,7 +271,26 @@ fn percent(Whole(percent): Whole) -> Result<u8, Problem> {
     percent.ok_or_else(|| Problem::wrong("enforce_percent", "0 to 100"))
 }
 
+/// What the name of a switch says of a rule, or of one key of it.
+fn about<'r>(rule: &'r str, key: Option<&str>) -> Cow<'r, str> {
+    let Some(key) = key else { return Cow::Borrowed(rule) };
+    let name = emergency_of_key(rule, key);
+    Cow::Owned(rule_of_switch(&name).0.to_owned())
+}
+
+/// A key that can be blocked.
+fn key_in<'c>(key: Option<&'c Text<'_>>) -> Result<Option<&'c str>, Problem> {
+    let key = key.map(Text::as_str);
+    let is_key =
+        |key: &str| (1..=BLOCKED_KEY_BYTES_MAX).contains(&key.len()) && !key.contains(char::is_control);
+    if key.is_some_and(|key| !is_key(key)) {
+        return Err(Problem::wrong("key", format!("1 to {BLOCKED_KEY_BYTES_MAX} printable bytes")));
+    }
+    Ok(key)
+}
+
 fn shown(rule: &str, switch: &Switch) -> Json {
+    let (rule, key) = key_of_switch(rule);
     let emergency = match switch.emergency {
         Emergency::Off => None,
         Emergency::Lift => Some("lift"),
@@ -209,6 +298,7 @@ fn shown(rule: &str, switch: &Switch) -> Json {
     };
     json!({
         "rule": rule,
+        "key": key,
         "mode": switch.mode.map(Mode::as_str),
         "enforce_percent": switch.enforce_percent,
         "emergency": emergency,

@@ -1,0 +1,264 @@
+//! What a tenant or a key has used and has left, and why a request would be limited. Nothing is charged.
+
+use futures_util::future::try_join_all;
+use ratekeeper::policy::{NotApplied, ServiceLimiter, Whose};
+use ratekeeper::{Decision, Demand, Level, Name, StoredFilter, StoredPage, Timestamp, Verdict};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::counters::stored_keys;
+use super::overrides::shown;
+use super::read;
+use crate::serve::admin::Caller;
+use crate::serve::api::call::{PolicyRequest, Target, TargetCall};
+use crate::serve::api::object::only_objects;
+use crate::serve::api::policy::ask;
+use crate::serve::api::problem::Problem;
+use crate::serve::api::value::Text;
+use crate::serve::api::{Answer, Api, answered};
+
+/// Rules that are looked at together.
+const TOGETHER_MAX: usize = 64;
+/// Stored counters that are shown beside those of rules.
+const STORED_MAX: usize = 100;
+
+/// `/v1/usage`.
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+struct UsageCall<'a> {
+    #[serde(borrow, default)]
+    service: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    organisation: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    project: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    plan: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    key: Option<Text<'a>>,
+}
+
+/// `/v1/inspect`.
+#[derive(Debug, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+struct InspectCall<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    #[serde(borrow, default)]
+    service: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    rule: Option<Text<'a>>,
+}
+
+only_objects!(UsageCall, InspectCall);
+
+/// How much is told of a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// What a tenant may see.
+    Tenant,
+    /// The override, too: its author and reason.
+    Operator,
+}
+
+impl Api {
+    /// `POST /v1/usage`: what a tenant or a key has used and has left under every rule. Takes the role usage, of its
+    /// own tenant alone.
+    pub async fn usage(&self, caller: &Caller, body: &[u8]) -> Answer {
+        let told = async {
+            let call: UsageCall<'_> = read(body)?;
+            let text = |text: &Option<Text<'_>>| text.as_ref().map(|text| text.as_str().to_owned());
+            let (mut organisation, mut project) = (text(&call.organisation), text(&call.project));
+            if let Some(tenant) = &caller.tenant {
+                let own = (Some(&tenant.organisation), tenant.project.as_ref());
+                let is_own = organisation.as_ref().is_none_or(|asked| Some(asked) == own.0)
+                    && project.as_ref().is_none_or(|asked| own.1.is_none_or(|own| asked == own));
+                if !is_own || call.key.is_some() {
+                    return Err(Problem::new(403, "the token is of one tenant; expected what it has used"));
+                }
+                (organisation, project) = (own.0.cloned(), own.1.cloned().or(project));
+            }
+            let whose = match (&call.key, &organisation, &project) {
+                (Some(key), None, None) => Whose::Key(key.as_str()),
+                (None, Some(organisation), project) => Whose::Tenant {
+                    organisation,
+                    project: project.as_deref(),
+                    plan: call.plan.as_ref().map(Text::as_str),
+                },
+                _ => {
+                    return Err(Problem::wrong(
+                        "organisation",
+                        "an organisation, with a project or without, or a key",
+                    ));
+                }
+            };
+            let service = self.service_named(call.service.as_ref())?;
+            let (at, rules) = self.rules_of(&service, whose, Detail::Tenant).await?;
+            Ok(Answer::json(&json!({
+                "organisation": organisation, "project": project, "key": call.key.as_ref().map(Text::as_str),
+                "at_us": at.as_micros(), "rules": rules,
+            })))
+        };
+        answered(told.await)
+    }
+
+    /// `POST /v1/inspect`: the counters of a key. Takes the role read.
+    pub async fn inspect(&self, body: &[u8]) -> Answer {
+        let told = async {
+            let call: InspectCall<'_> = read(body)?;
+            let (key, rule) = (call.key.as_str(), call.rule.as_ref().map(Text::as_str));
+            let service = match (&call.service, rule.and_then(|rule| rule.split_once('/'))) {
+                (None, Some((service, _))) => self.limiter.known_service(service),
+                (None, None) if self.limiter.policies().status().is_empty() => None,
+                (named, _) => Some(self.service_named(named.as_ref())?),
+            };
+            let store = self.limiter.store();
+            let (at, mut rules) = match &service {
+                Some(service) => self.rules_of(service, Whose::Key(key), Detail::Operator).await?,
+                None => (store.now(), Vec::new()),
+            };
+            rules.retain(|told| rule.is_none_or(|rule| told["rule"] == rule));
+            let filter = StoredFilter::own(rule, Some(key));
+            let page = store.stored(&filter, 0, STORED_MAX).await.map_err(Problem::store)?;
+            let is_kept = page.is_some();
+            let page: StoredPage = page.unwrap_or_default();
+            Ok(Answer::json(&json!({
+                "key": key, "at_us": at.as_micros(), "rules": rules,
+                "stored": is_kept.then(|| stored_keys(&page)), "cursor": page.cursor.map(|at| at.to_string()),
+            })))
+        };
+        answered(told.await)
+    }
+
+    /// `POST /v1/explain/rules`: which rules limit a request, which do not and why, which quota decides, and who set
+    /// its limit. Takes the role read.
+    pub async fn explain_rules(&self, body: &[u8]) -> Answer {
+        let told = async {
+            let call: TargetCall<'_> = crate::serve::api::read(body)?;
+            let Target::Request(request) = call.target()? else {
+                return Err(Problem::wrong(
+                    "charges",
+                    "a request: charges have no rules; /v1/explain explains them",
+                ));
+            };
+            let (demand, others) = self.applied(request)?;
+            let decision = demand.strict().peek().await.map_err(Problem::store)?;
+            let rules = self.told_rules(&demand, &decision, Detail::Operator).await?;
+            let deciding = decision.verdicts().iter().filter(|verdict| verdict.is_denied());
+            let deciding = deciding.max_by_key(|verdict| verdict.retry_after());
+            let others =
+                others.iter().map(|(rule, why)| json!({ "rule": rule.as_str(), "why": why.as_str() }));
+            Ok(Answer::json(&json!({
+                "allowed": decision.is_allowed(),
+                "at_us": decision.at().as_micros(),
+                "passes_at_us": passes_at(&decision),
+                "retry_after_us": decision.retry_after().as_micros(),
+                "decided_by": deciding.map(|verdict| verdict.name().as_str()),
+                "explanation": decision.explain(),
+                "rules": rules,
+                "not_applied": others.collect::<Vec<_>>(),
+            })))
+        };
+        answered(told.await)
+    }
+
+    /// The rules that limit a request, and those that do not. What is read of the request is not kept while a store is
+    /// asked.
+    fn applied(
+        &self,
+        request: &PolicyRequest<'_>,
+    ) -> Result<(Demand<'static>, Vec<(Name, NotApplied)>), Problem> {
+        let (service, facts) = self.facts(request)?;
+        let ask = ask(request, &facts);
+        Ok((service.demand(&ask), service.not_applied(&ask)))
+    }
+
+    /// The service that a call names, or the only one.
+    pub(super) fn service_named(&self, name: Option<&Text<'_>>) -> Result<ServiceLimiter, Problem> {
+        let found = match name {
+            Some(name) => self.limiter.known_service(name.as_str()),
+            None => self.limiter.only_service(),
+        };
+        found.ok_or_else(|| Problem::wrong("service", "the name of a service that has a policy"))
+    }
+
+    /// What all rules say of a tenant or key, and when that was.
+    async fn rules_of(
+        &self,
+        service: &ServiceLimiter,
+        whose: Whose<'_>,
+        detail: Detail,
+    ) -> Result<(Timestamp, Vec<Json>), Problem> {
+        let demands = service.demands_of(whose);
+        let (mut at, mut told) = (self.limiter.store().now(), Vec::with_capacity(demands.len()));
+        for some in demands.chunks(TOGETHER_MAX) {
+            let decisions = try_join_all(some.iter().map(async |demand| {
+                let decision = demand.strict().peek().await.map_err(Problem::store)?;
+                let rules = self.told_rules(demand, &decision, detail).await?;
+                Ok::<_, Problem>((decision.at(), rules))
+            }));
+            for (then, rules) in decisions.await? {
+                at = then;
+                told.extend(rules);
+            }
+        }
+        Ok((at, told))
+    }
+
+    /// Each rule of a demand with its limits.
+    async fn told_rules(
+        &self,
+        demand: &Demand<'_>,
+        decision: &Decision,
+        detail: Detail,
+    ) -> Result<Vec<Json>, Problem> {
+        let mut told = Vec::new();
+        for rule in demand.rules() {
+            let mut limits = Vec::new();
+            for verdict in decision.verdicts().iter().filter(|verdict| verdict.name().rule() == rule.rule) {
+                let mut limit = told_limit(verdict, decision.at());
+                if detail == Detail::Operator {
+                    limit["override"] = self.override_behind(demand, verdict).await?;
+                }
+                limits.push(limit);
+            }
+            told.push(json!({
+                "rule": rule.rule.as_str(), "key": rule.subject, "plan": rule.plan, "limits": limits,
+            }));
+        }
+        Ok(told)
+    }
+
+    /// The override that set the limit, if one did.
+    async fn override_behind(&self, demand: &Demand<'_>, verdict: &Verdict) -> Result<Json, Problem> {
+        let scope = demand.override_scopes().find(|(name, _)| *name == verdict.name());
+        let scope = match (verdict.level(), scope) {
+            (Level::Project, Some((_, scope))) => scope,
+            (Level::Organisation, Some((_, scope))) => scope.without_project(),
+            _ => return Ok(Json::Null),
+        };
+        let found = self.limiter.store().overrides().get(scope).await.map_err(Problem::store)?;
+        Ok(found.map_or(Json::Null, |found| shown(scope, &found)))
+    }
+}
+
+fn told_limit(verdict: &Verdict, at: Timestamp) -> Json {
+    let (quota, remaining) = (verdict.quota(), verdict.remaining());
+    let passes_at = verdict.retry_after().as_micros().map(|wait| at.as_micros().saturating_add(wait));
+    json!({
+        "name": verdict.name().as_str(),
+        "quota": quota.to_string(),
+        "level": verdict.level().as_str(),
+        "enforced": verdict.enforcement() == ratekeeper::Enforcement::Enforce,
+        "limit": quota.capacity(),
+        "used": quota.capacity().saturating_sub(remaining),
+        "remaining": remaining,
+        "reset_after_us": u64::try_from(verdict.reset_after().as_micros()).unwrap_or(u64::MAX),
+        "passes_at_us": passes_at,
+    })
+}
+
+/// When the same request passes; null if never.
+fn passes_at(decision: &Decision) -> Option<u64> {
+    decision.retry_after().as_micros().map(|wait| decision.at().as_micros().saturating_add(wait))
+}

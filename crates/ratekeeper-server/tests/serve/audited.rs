@@ -1,0 +1,348 @@
+//! What operators look at: who changed what, usage, inspection, explanation, counters, policies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratekeeper::bounds::AUDIT_LINES_MAX;
+use ratekeeper::{RedisStore, Store};
+use ratekeeper_server::serve::{Admin, Role, Token};
+use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::wait;
+use serde_json::{Value as Json, json};
+
+use crate::client::Client;
+use crate::rig::{RUNTIME, Rig, START, Setup};
+
+const POLICY: &str = "service = 'search'\n\
+     [[rules]]\nname = 'per-project'\nkeys = 'project:{identity.project}'\noverrides = true\nquota = '2/min'\n\
+     [[rules]]\nname = 'per-user'\nwhen = \"path == '/search'\"\nkeys = 'user:{identity.user}'\noverrides = true\n\
+     quotas = { rpm = '100/min fixed_window', rph = '900/h fixed_window' }\n\
+     [rules.plans]\npaid = '6000/min'\n\
+     [rules.custom]\n'user:vip' = '7000/min'\n\
+     [[rules]]\nname = 'rare'\nwhen = \"path == '/rare'\"\nkeys = 'all'\nquota = '1/h'\n";
+
+fn done(client: &mut Client, path: &str, call: &Json) -> Json {
+    let reply = client.call(path, call);
+    assert_eq!(reply.status, 200, "{path} {call}: {}", reply.text());
+    reply.json()
+}
+
+fn entries(client: &mut Client) -> Vec<Json> {
+    done(client, "/v1/audit", &json!({}))["entries"].as_array().unwrap().clone()
+}
+
+fn request() -> Json {
+    json!({ "identity": { "org": "7", "project": "42", "user": "ann" } })
+}
+
+fn on_redis(server: &Server) -> Arc<dyn Store> {
+    let _within = RUNTIME.enter();
+    Arc::new(RedisStore::builder(&server.url()).deadline(Duration::from_secs(20)).build().unwrap())
+}
+
+#[test]
+fn every_change_is_on_record_with_what_was_there_before() {
+    let (rig, clock) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let scope = json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42" });
+    let set = |limit: u32| {
+        json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": limit,
+                "reason": "launch", "author": "ann" })
+    };
+    done(&mut client, "/v1/overrides/set", &set(5));
+    clock.advance(Duration::from_secs(1));
+    done(&mut client, "/v1/overrides/set", &set(9));
+    done(&mut client, "/v1/overrides/delete", &scope);
+    done(&mut client, "/v1/overrides/clear", &json!({ "organisation": "7" }));
+    let mode = json!({ "rule": "search/*", "mode": "monitor", "reason": "trial", "author": "bob" });
+    done(&mut client, "/v1/modes/set", &mode);
+    done(&mut client, "/v1/modes/clear", &json!({ "rule": "search/*" }));
+    done(&mut client, "/v1/emergencies/set", &json!({ "rule": "*", "emergency": "lift", "for": "1min" }));
+    done(&mut client, "/v1/emergencies/clear", &json!({ "rule": "*" }));
+    done(&mut client, "/v1/reset", &request());
+    let mut found = entries(&mut client);
+    found.reverse();
+    let calls: Vec<&str> = found.iter().map(|entry| entry["call"].as_str().unwrap()).collect();
+    assert_eq!(
+        calls,
+        [
+            "/v1/overrides/set",
+            "/v1/overrides/set",
+            "/v1/overrides/delete",
+            "/v1/overrides/clear",
+            "/v1/modes/set",
+            "/v1/modes/clear",
+            "/v1/emergencies/set",
+            "/v1/emergencies/clear",
+            "/v1/reset"
+        ]
+    );
+    assert_eq!((&found[0]["before"], &found[0]["after"]["limit"]), (&Json::Null, &json!(5)));
+    assert_eq!((&found[1]["before"]["limit"], &found[1]["after"]["limit"]), (&json!(5), &json!(9)));
+    assert_eq!((&found[1]["after"]["author"], &found[1]["by"]), (&json!("ann"), &json!("local")));
+    assert_eq!(found[1]["at_us"], START.as_micros() + 1_000_000);
+    assert_eq!((&found[2]["before"]["limit"], &found[2]["after"]), (&json!(9), &Json::Null));
+    assert_eq!((&found[4]["reason"], &found[4]["author"]), (&json!("trial"), &json!("bob")));
+    assert_eq!(
+        (&found[5]["before"]["mode"], &found[7]["before"]["emergency"]),
+        (&json!("monitor"), &json!("lift"))
+    );
+    assert_eq!(found[8]["about"][0], json!({ "rule": "search/per-project", "key": "project:42" }));
+    // To look is no change.
+    done(&mut client, "/v1/overrides/list", &json!({}));
+    assert_eq!(entries(&mut client).len(), 9);
+    let page = done(&mut client, "/v1/audit", &json!({ "skip": 8, "count": 5 }));
+    assert_eq!((page["entries"].as_array().unwrap().len(), &page["next_skip"]), (1, &Json::Null));
+    assert_eq!(done(&mut client, "/v1/audit", &json!({ "by": "nobody" }))["entries"], json!([]));
+}
+
+#[test]
+fn the_name_of_the_token_is_on_record_and_is_the_author() {
+    let token = Token::named("ann", Role::Operate, "0123456789abcdef").unwrap();
+    let (rig, _) = Setup { admin: Admin::of_tokens([token]), ..Setup::policy(POLICY) }.in_memory();
+    let bearer = [("authorization", "Bearer 0123456789abcdef")];
+    let ask =
+        |path: &str, body: Json| rig.client().ask("POST", path, &bearer, body.to_string().as_bytes()).json();
+    let set = ask("/v1/overrides/set", json!({ "endpoint": "e", "organisation": "7", "limit": 5 }));
+    assert_eq!(set["author"], "ann");
+    assert_eq!(ask("/v1/audit", json!({}))["entries"][0]["by"], "ann");
+}
+
+/// What cannot be recorded is not done.
+#[test]
+fn nothing_is_changed_where_the_log_cannot_be_written() {
+    let server = Server::start(Flavour::Valkey9);
+    let rig = Setup::policy(POLICY).start(on_redis(&server));
+    let mut client = rig.client();
+    assert_eq!(server.cli(&["SET", "rk:audit", "something else"]), "OK");
+    let set = json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": 5 });
+    let reply = client.call("/v1/overrides/set", &set);
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(reply.text().contains("nothing was changed"), "{}", reply.text());
+    assert_eq!(done(&mut client, "/v1/overrides/list", &json!({})), json!({ "overrides": [] }));
+}
+
+#[test]
+fn the_log_of_a_store_outlives_its_servers_and_is_that_of_all() {
+    let server = Server::start(Flavour::Redis7);
+    let first = Setup::policy(POLICY).start(on_redis(&server));
+    let clear = json!({ "rule": "search/*" });
+    done(&mut first.client(), "/v1/modes/clear", &clear);
+    drop(first);
+    let others: Vec<Rig> = (0..2).map(|_| Setup::policy(POLICY).start(on_redis(&server))).collect();
+    done(&mut others[0].client(), "/v1/modes/clear", &clear);
+    assert_eq!(entries(&mut others[1].client()).len(), 2);
+    assert_eq!(server.cli(&["LLEN", "rk:audit"]), "2");
+    assert_eq!(
+        done(&mut others[1].client(), "/v1/audit", &json!({ "skip": AUDIT_LINES_MAX }))["entries"],
+        json!([])
+    );
+}
+
+#[test]
+fn an_empty_bucket_stays_empty_under_a_raised_limit_unless_it_is_relieved() {
+    // A unit comes back every half an hour, or under the override every six minutes.
+    let policy: &str = POLICY.replace("'2/min'", "'2/h'").leak();
+    for store in [None, Some(Server::start(Flavour::Redis62))] {
+        let rig = match &store {
+            None => Setup::policy(policy).in_memory().0,
+            Some(server) => Setup::policy(policy).start(on_redis(server)),
+        };
+        let mut client = rig.client();
+        let passed = |client: &mut Client| {
+            (0..12).filter(|_| client.call("/v1/check", &request()).status == 200).count()
+        };
+        assert_eq!(passed(&mut client), 2);
+        let mut set =
+            json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": 10 });
+        let answer = done(&mut client, "/v1/overrides/set", &set);
+        assert!(answer.get("relieved").is_none());
+        assert_eq!(passed(&mut client), 0, "empty as before");
+        set["relief"] = json!(true);
+        let answer = done(&mut client, "/v1/overrides/set", &set);
+        assert_eq!(answer["relieved"], 1, "{answer}");
+        assert_eq!(passed(&mut client), 10);
+        for (endpoint, what) in [
+            ("search/per-user.rpm", "counts by more than organisation and project"),
+            ("search/none", "which no rule looks for"),
+        ] {
+            set["endpoint"] = json!(endpoint);
+            let reply = client.call("/v1/overrides/set", &set);
+            assert_eq!((reply.status, &reply.json()["field"]), (422, &json!("relief")), "{}", reply.text());
+            assert!(reply.text().contains(what), "{}", reply.text());
+        }
+        assert_eq!(
+            done(&mut client, "/v1/overrides/list", &json!({}))["overrides"].as_array().unwrap().len(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_request_is_explained_with_the_rules_that_do_not_apply() {
+    let (rig, clock) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let set = json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": 1,
+                      "author": "ann", "reason": "abuse" });
+    done(&mut client, "/v1/overrides/set", &set);
+    assert_eq!(client.call("/v1/check", &request()).status, 200);
+    let why = done(&mut client, "/v1/explain/rules", &request());
+    assert_eq!((&why["allowed"], &why["decided_by"]), (&json!(false), &json!("search/per-project")));
+    let limit = &why["rules"][0]["limits"][0];
+    assert_eq!(
+        (&limit["level"], &limit["used"], &limit["remaining"]),
+        (&json!("project"), &json!(1), &json!(0))
+    );
+    assert_eq!(
+        (&limit["override"]["author"], &limit["override"]["reason"]),
+        (&json!("ann"), &json!("abuse"))
+    );
+    assert_eq!(why["rules"][0]["key"], "project:42");
+    let others = why["not_applied"].as_array().unwrap();
+    let names: Vec<&str> = others.iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
+    assert_eq!(names, ["search/per-user", "search/rare"]);
+    assert!(others[0]["why"].as_str().unwrap().contains("another route, method or path"), "{why}");
+    // At the instant it says, and not before.
+    let passes_at = why["passes_at_us"].as_u64().unwrap();
+    let now = START.as_micros();
+    clock.advance(Duration::from_micros(passes_at - now - 1));
+    assert_eq!(client.call("/v1/check", &request()).status, 429);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(client.call("/v1/check", &request()).status, 200);
+    done(&mut client, "/v1/modes/set", &json!({ "rule": "search/per-project", "mode": "off" }));
+    let why = done(&mut client, "/v1/explain/rules", &request());
+    assert_eq!(
+        (&why["allowed"], &why["not_applied"][0]["why"]),
+        (&json!(true), &json!("it is switched off"))
+    );
+    let charges = json!({ "charges": [{ "key": "k", "quota": "1/h" }] });
+    assert_eq!(client.call("/v1/explain/rules", &charges).status, 422);
+}
+
+#[test]
+fn a_key_is_inspected_without_charging_it_in_memory_and_on_a_server() {
+    for store in [None, Some(Server::start(Flavour::Valkey9))] {
+        let rig = match &store {
+            None => Setup::policy(POLICY).in_memory().0,
+            Some(server) => Setup::policy(POLICY).start(on_redis(server)),
+        };
+        let mut client = rig.client();
+        let mut search = request();
+        search["path"] = json!("/search");
+        assert_eq!(client.call("/v1/check", &search).status, 200);
+        for _ in 0..2 {
+            let told = done(&mut client, "/v1/inspect", &json!({ "key": "user:ann" }));
+            let limits = &told["rules"][0]["limits"];
+            assert_eq!(told["rules"].as_array().unwrap().len(), 1, "{told}");
+            assert_eq!((&limits[0]["name"], &limits[0]["used"]), (&json!("search/per-user.rpm"), &json!(1)));
+            assert_eq!((&limits[1]["remaining"], &limits[1]["limit"]), (&json!(899), &json!(900)));
+            assert_eq!(told["stored"].is_array(), store.is_some(), "{told}");
+        }
+        let vip = done(&mut client, "/v1/inspect", &json!({ "key": "user:vip" }));
+        assert_eq!(
+            (&vip["rules"][0]["limits"][0]["level"], &vip["rules"][0]["limits"][0]["limit"]),
+            (&json!("custom"), &json!(7000))
+        );
+        let listed = done(&mut client, "/v1/counters/list", &json!({ "service": "search" }));
+        let Some(_) = &store else {
+            assert_eq!(listed["names_are_kept"], false);
+            continue;
+        };
+        let rules = listed["counters"].as_array().unwrap();
+        let of_user = rules.iter().find(|found| found["key"] == "user:ann").unwrap();
+        assert_eq!(
+            (&of_user["rule"], of_user["counters"].as_array().unwrap().len()),
+            (&json!("search/per-user"), 2)
+        );
+        assert_eq!(
+            (&of_user["counters"][0]["name"], &of_user["counters"][0]["used"]),
+            (&json!("rpm"), &json!(1))
+        );
+        let of_key = done(&mut client, "/v1/counters/list", &json!({ "key": "project:*" }));
+        assert_eq!(of_key["counters"].as_array().unwrap().len(), 1, "{of_key}");
+        let none = done(&mut client, "/v1/counters/list", &json!({ "service": "sear" }));
+        assert_eq!((&none["counters"], &none["cursor"]), (&json!([]), &Json::Null));
+    }
+}
+
+#[test]
+fn counters_are_listed_a_page_at_a_time() {
+    let server = Server::start(Flavour::Redis7);
+    let rig = Setup::policy(POLICY).start(on_redis(&server));
+    let mut client = rig.client();
+    const KEYS: usize = 2_500;
+    let checks: Vec<Json> = (0..KEYS)
+        .map(|user| json!({ "charges": [{ "key": format!("user:{user}"), "quota": "9/h" }] }))
+        .collect();
+    for some in checks.chunks(500) {
+        assert_eq!(client.call("/v1/limit/batch", &json!({ "checks": some })).status, 200);
+    }
+    let (mut cursor, mut found, mut pages) = (Json::Null, std::collections::BTreeSet::new(), 0);
+    loop {
+        let call = json!({ "rule": "/limit/limit", "count": 100, "cursor": cursor });
+        let page = done(&mut client, "/v1/counters/list", &call);
+        let keys = page["counters"].as_array().unwrap();
+        assert!(keys.len() <= 2_000, "{}", keys.len());
+        found.extend(keys.iter().map(|key| key["key"].as_str().unwrap().to_owned()));
+        pages += 1;
+        cursor = page["cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert!(found.len() == KEYS && pages >= 3, "{} in {pages} pages", found.len());
+    assert_eq!(client.call("/v1/counters/list", &json!({ "cursor": "x" })).status, 422);
+}
+
+#[test]
+fn the_policy_in_force_is_shown_with_its_limits_and_its_history() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let told = done(&mut client, "/v1/policies/get", &json!({}));
+    let user = &told["rules"][1];
+    assert_eq!(user["quotas"]["search/per-user.rpm"], "100/min fixed_window");
+    assert_eq!((&user["plans"][0]["of"], &user["custom"][0]["of"]), (&json!("paid"), &json!("user:vip")));
+    assert_eq!((&user["keys"], &user["custom_count"]), (&json!(["user:{identity.user}"]), &json!(1)));
+    let policies = rig.api.limiter().policies();
+    let read = |text: &str| {
+        ratekeeper::policy::PolicySpec::read("new", ratekeeper::policy::Format::Toml, text.as_bytes())
+    };
+    policies.install("new", read("service = 'search'\nrules = 7\n"), Some("search")).unwrap_err();
+    policies.install("new", read(&POLICY.replace("'2/min'", "'3/min'")), None).unwrap();
+    let history = done(&mut client, "/v1/policies/get", &json!({}))["history"].clone();
+    let of = |index: usize| (history[index]["in_force"].clone(), history[index]["digest"].is_string());
+    assert_eq!(
+        (of(0), of(1), of(2)),
+        ((json!(true), true), (json!(false), false), (json!(true), true)),
+        "{history}"
+    );
+    assert_ne!(history[0]["digest"], history[2]["digest"]);
+    assert_eq!(client.call("/v1/policies/get", &json!({ "service": "other" })).status, 422);
+}
+
+/// Three servers on one Redis. A switch is polled twice a second; how long it took is printed.
+#[test]
+fn every_change_reaches_three_servers() {
+    let server = Server::start(Flavour::Redis7);
+    let rigs: Vec<Rig> = (0..3).map(|_| Setup::policy(POLICY).start(on_redis(&server))).collect();
+    let mut clients: Vec<Client> = rigs.iter().map(Rig::client).collect();
+    let mut slowest = Duration::ZERO;
+    let mut changed = |clients: &mut Vec<Client>, path: &str, call: Json, status: u16| {
+        done(&mut clients[0], path, &call);
+        let start = Instant::now();
+        for client in clients.iter_mut() {
+            wait::until(path, || client.call("/v1/check", &request()).status == status);
+        }
+        slowest = slowest.max(start.elapsed());
+    };
+    let scope = |limit: u32| json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": limit });
+    changed(&mut clients, "/v1/overrides/set", scope(0), 429);
+    let lift = |rule: &str| json!({ "rule": rule, "emergency": "lift", "for": "1h" });
+    changed(&mut clients, "/v1/emergencies/set", lift("search/per-project"), 200);
+    changed(&mut clients, "/v1/emergencies/clear", json!({ "rule": "search/per-project" }), 429);
+    changed(&mut clients, "/v1/modes/set", json!({ "rule": "search/*", "mode": "monitor" }), 200);
+    changed(&mut clients, "/v1/modes/clear", json!({ "rule": "search/*" }), 429);
+    changed(&mut clients, "/v1/overrides/set", scope(1_000_000), 200);
+    assert_eq!(entries(&mut clients[2]).len(), 6);
+    println!("the slowest change reached three servers within {slowest:?}");
+}
