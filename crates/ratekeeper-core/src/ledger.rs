@@ -147,6 +147,17 @@ impl<C> Held<C> {
         Some(Self { counter, quota: verdict.quota, cost: verdict.cost, flat: charge.flat, receipt })
     }
 
+    /// What it is made of, for a store that keeps it elsewhere as well.
+    pub const fn parts(&self) -> HeldParts {
+        HeldParts { quota: self.quota, cost: self.cost, flat: self.flat, receipt: self.receipt }
+    }
+
+    /// The charge of these parts again.
+    pub const fn from_parts(counter: C, parts: HeldParts) -> Self {
+        let HeldParts { quota, cost, flat, receipt } = parts;
+        Self { counter, quota, cost, flat, receipt }
+    }
+
     /// The quota it was charged under.
     #[must_use]
     pub const fn quota(&self) -> &Quota {
@@ -177,22 +188,42 @@ impl<C> Held<C> {
     }
 }
 
-/// What is kept under one id.
-#[derive(Debug)]
-struct Entry<C> {
-    digest: u64,
-    decision: Decision,
-    /// Charges of a reservation that is still open; empty once it is settled.
-    held: Vec<Held<C>>,
-    stage: Stage,
+/// What a [`Held`] charge is made of, beside its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldParts {
+    /// The quota it was charged under.
+    pub quota: Quota,
+    /// Units that were charged.
+    pub cost: u32,
+    /// Whether it costs the same whatever the reservation is settled at.
+    pub flat: bool,
+    /// Proof of the charge.
+    pub receipt: Receipt,
 }
 
+/// What is kept under one id.
+#[derive(Clone, Debug)]
+pub struct Remembered<C> {
+    /// Of which check it is.
+    pub digest: u64,
+    /// What was decided.
+    pub decision: Decision,
+    /// Charges of a reservation that is still open; empty once it is settled.
+    pub held: Vec<Held<C>>,
+    /// What became of it.
+    pub stage: Stage,
+    /// From this instant on, in microseconds, it is forgotten.
+    pub forget_at: u64,
+}
+
+/// What became of what is kept under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub enum Stage {
     /// Only remembered, never to be settled.
     Remembered,
     /// Open until this instant, in microseconds.
     OpenUntil(u64),
+    /// Settled or cancelled.
     Settled,
 }
 
@@ -210,7 +241,7 @@ pub enum Begin {
 /// Decisions and reservations by id, forgotten in the order they expire.
 #[derive(Debug)]
 pub struct Ledger<C> {
-    entries: HashMap<Box<[u8]>, Entry<C>>,
+    entries: HashMap<Box<[u8]>, Remembered<C>>,
     forget: BinaryHeap<Reverse<(u64, Box<[u8]>)>>,
     max: usize,
 }
@@ -273,13 +304,37 @@ impl<C> Ledger<C> {
         }
         let open_until = reservation.hold.map(|hold| decision.at.after(hold));
         let stage = open_until.map_or(Stage::Remembered, |until| Stage::OpenUntil(until.as_micros()));
-        let forget_at = open_until.unwrap_or(decision.at).after(reservation.keep);
-        let id: Box<[u8]> = reservation.id.into();
-        self.forget.push(Reverse((forget_at.as_micros(), id.clone())));
-        let mut entry = Entry { digest: check.digest(), decision: decision.clone(), held, stage };
+        let forget_at = open_until.unwrap_or(decision.at).after(reservation.keep).as_micros();
+        let digest = check.digest();
+        let mut entry = Remembered { digest, decision: decision.clone(), held, stage, forget_at };
         // A repeat leads to no penalty, whatever the first did.
         entry.decision.tipped.clear();
+        self.put(reservation.id.into(), entry);
+    }
+
+    fn put(&mut self, id: Box<[u8]>, entry: Remembered<C>) {
+        self.forget.push(Reverse((entry.forget_at, id.clone())));
         self.entries.insert(id, entry);
+    }
+
+    /// What is kept under an id.
+    #[must_use]
+    pub fn get(&self, id: &[u8]) -> Option<&Remembered<C>> {
+        self.entries.get(id)
+    }
+
+    /// Every id with what is kept under it.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Remembered<C>)> {
+        self.entries.iter().map(|(id, entry)| (&**id, entry))
+    }
+
+    /// Takes in what another process kept under an id; says whether there was room for it.
+    pub fn restore(&mut self, id: &[u8], entry: Remembered<C>) -> bool {
+        let has_room = self.entries.len() < self.max && !self.entries.contains_key(id);
+        if has_room {
+            self.put(id.into(), entry);
+        }
+        has_room
     }
 
     /// Closes the reservation under `id` and hands out its charges to settle.

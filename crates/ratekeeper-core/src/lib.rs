@@ -64,9 +64,12 @@ pub use decision::{
 pub use error::{Field, InvalidInput, SHOWN_CHARS_MAX, printable};
 pub use judge::{AsCase, Case, OneByOne, judge, judge_denied, judge_one};
 pub use key::{Key, SUBJECT_BYTES_MAX};
-pub use ledger::{Begin, HELD_MAX, Held, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_MAX, Reservation, Settled};
+pub use ledger::{
+    Begin, HELD_MAX, Held, HeldParts, IDEMPOTENCY_DEFAULT, Ledger, RETENTION_MAX, Remembered, Reservation,
+    Settled, Stage,
+};
 pub use model::Model;
-pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name, RawName};
+pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name, NameParts, RawName};
 pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
 pub use penalty::{CounterChange, PENALTIES_MAX, Penalty, PenaltyCase, SENTENCES_MAX, Strike, judge_penal};
 pub use quota::{

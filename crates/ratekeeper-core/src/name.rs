@@ -124,6 +124,50 @@ impl Name {
     pub fn number(self) -> u32 {
         self.0.number
     }
+
+    /// The name with a [number](Name::number) in this process.
+    #[must_use]
+    pub fn numbered(number: u32) -> Option<Self> {
+        let Some(place) = (number as usize).checked_sub(1) else { return Some(Self::RAW) };
+        let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        names.as_ref()?.numbered.get(place).copied()
+    }
+
+    /// What the name is made of, so that another process can make it again with [`Name::from_parts`].
+    #[must_use]
+    pub fn parts(self) -> NameParts<'static> {
+        let root = self.rule();
+        let (service, rule) = match root.0.label_at.checked_sub(1) {
+            Some(slash) => (Some(&root.0.text[..slash]), root.label()),
+            None => (None, root.0.text),
+        };
+        // Behind the dot.
+        let quota = self.0.rule.map(|root| &self.0.text[root.0.text.len() + 1..]);
+        NameParts { service, rule, quota }
+    }
+
+    /// The name of these parts.
+    ///
+    /// # Errors
+    /// As [`Name::within`] and [`Name::joined`].
+    pub fn from_parts(parts: NameParts<'_>) -> Result<Self, InvalidInput> {
+        let rule = match parts.service {
+            Some(service) => Self::within(service, parts.rule)?,
+            None => Self::new(parts.rule)?,
+        };
+        parts.quota.map_or(Ok(rule), |quota| Self::joined(rule, quota))
+    }
+}
+
+/// What a [`Name`] is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameParts<'a> {
+    /// The service, if the rule is one of a service's.
+    pub service: Option<&'a str>,
+    /// The rule within its service.
+    pub rule: &'a str,
+    /// The quota within its rule, if it is one of several.
+    pub quota: Option<&'a str>,
 }
 
 /// A name that a caller gave to a raw charge: kept by the call alone, so that made-up names use
@@ -197,13 +241,21 @@ fn checked(text: &str) -> Result<(), InvalidInput> {
     Ok(())
 }
 
+/// The names of this process.
+#[derive(Default)]
+struct Names {
+    /// A rule `a/b` of no service and the rule `b` of the service `a` are the same to stores,
+    /// but read differently.
+    known: HashMap<(Option<Name>, usize, &'static str), Name>,
+    /// By their number, from 1 on.
+    numbered: Vec<Name>,
+}
+
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+
 fn intern(rule: Option<Name>, text: &str, label_at: usize) -> Result<Name, InvalidInput> {
-    // A rule `a/b` of no service and the rule `b` of the service `a` are the same to stores,
-    // but read differently.
-    type Names = HashMap<(Option<Name>, usize, &'static str), Name>;
-    static NAMES: Mutex<Option<Names>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = names.get_or_insert_default();
+    let Names { known: names, numbered } = names.get_or_insert_default();
     if let Some(known) = names.get(&(rule, label_at, text)) {
         return Ok(*known);
     }
@@ -221,6 +273,7 @@ fn intern(rule: Option<Name>, text: &str, label_at: usize) -> Result<Name, Inval
     let number = names.len() as u32 + 1;
     let name = Name(Box::leak(Box::new(Entry { text, label_at, id, rule, tag, number })));
     names.insert((rule, label_at, name.as_str()), name);
+    numbered.push(name);
     Ok(name)
 }
 
@@ -281,6 +334,19 @@ mod tests {
         assert_ne!(name, Name::new("per-ip").unwrap());
         assert_ne!(name.number(), Name::new("per-ip").unwrap().number());
         assert!(name.number() > Name::RAW.number());
+    }
+
+    #[test]
+    fn a_name_is_found_by_its_number_and_made_again_from_its_parts() {
+        let rule = Name::within("search", "by.parts").unwrap();
+        let rpm = Name::joined(rule, "rpm").unwrap();
+        let names = [rule, rpm, Name::joined(rpm, "peak").unwrap(), Name::new("search/by.parts").unwrap()];
+        for name in names {
+            assert_eq!(Name::numbered(name.number()), Some(name));
+            assert_eq!(Name::from_parts(name.parts()), Ok(name));
+        }
+        assert_eq!(Name::numbered(0), Some(Name::RAW));
+        assert_eq!(Name::numbered(u32::MAX), None);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub mod bounds;
 mod clock;
 mod control;
 mod engine;
+#[cfg(any(feature = "data-dir", feature = "policy"))]
+mod fence;
 mod limiter;
 pub mod metrics;
 #[cfg(feature = "policy")]
@@ -61,7 +63,7 @@ pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
 pub use store::{
-    BreakerState, CounterClaim, CounterClaims, FailureKinds, Health, OpenOptions, OpenedStore, Overrides,
-    ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter, StoredFilter,
-    StoredKey, StoredPage,
+    BreakerState, CounterClaim, CounterClaims, DataHealth, FailureKinds, Health, OpenOptions, OpenedStore,
+    Overrides, ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter,
+    StoredFilter, StoredKey, StoredPage,
 };

@@ -37,7 +37,6 @@ mod book;
 mod compile;
 mod document;
 mod expression;
-mod fence;
 mod limiter;
 mod problem;
 mod request;

@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 pub use self::claims::{CLAIMS_MAX, CounterClaim, CounterClaims};
 pub use self::failures::FailureKinds;
@@ -154,6 +155,26 @@ pub struct Health {
     pub batched: u64,
     /// Items that wait for a connection now.
     pub waiting: usize,
+    /// How the data directory is doing, if the store has one.
+    pub data: Option<DataHealth>,
+}
+
+/// How the data directory of a store in memory is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DataHealth {
+    /// How large its file is.
+    pub bytes: u64,
+    /// How long ago everything was saved: what happened since would be lost in a crash, overrides and switches excepted.
+    pub age: Duration,
+    /// How often it could not be read or written.
+    pub failures: u64,
+    /// Whether the last attempt to write failed: nothing lasts, and overrides and switches are refused.
+    pub is_failing: bool,
+    /// Whether its file was damaged at the start, and was set aside.
+    pub was_damaged: bool,
+    /// Records that could not be read at the start, and were left out.
+    pub unreadable: u64,
 }
 
 #[cfg(feature = "redis")]
@@ -176,6 +197,7 @@ impl Health {
             batches: self.batches + other.batches,
             batched: self.batched + other.batched,
             waiting: self.waiting + other.waiting,
+            data: self.data.or(other.data),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The metrics as data: their names, what they mean, their values.
 
 use crate::engine::Outages;
-use crate::store::Health;
+use crate::store::{DataHealth, Health};
 
 /// Rules, or combinations of rule and plan, that are told apart at most.
 pub const SERIES_MAX: usize = 10_000;
@@ -75,6 +75,7 @@ impl Family {
 pub fn of_store(health: &Health, outages: Outages) -> Vec<Family> {
     let mut families = vec![without_store(outages)];
     families.extend(store(health));
+    families.extend(data(health.data.as_ref()));
     families
 }
 
@@ -154,6 +155,51 @@ fn store(health: &Health) -> Vec<Family> {
         ),
     ]);
     families
+}
+
+/// How the data directory of a store in memory is doing; without one, no values.
+fn data(health: Option<&DataHealth>) -> Vec<Family> {
+    use Kind::{Counter, Gauge};
+    let family = |name, kind, help, value: &dyn Fn(&DataHealth) -> u64| {
+        let mut family = Family::new(name, kind, help);
+        health.into_iter().for_each(|health| family.add(&[], value(health)));
+        family
+    };
+    vec![
+        family("ratekeeper_data_bytes", Gauge, "How large the file of the data directory is", &|data| {
+            data.bytes
+        }),
+        family(
+            "ratekeeper_data_age_seconds",
+            Gauge,
+            "How long ago counters were saved in the data directory; a crash loses what came after",
+            &|data| data.age.as_secs(),
+        ),
+        family(
+            "ratekeeper_data_failures",
+            Counter,
+            "How often the data directory could not be read or written",
+            &|data| data.failures,
+        ),
+        family(
+            "ratekeeper_data_failing",
+            Gauge,
+            "Whether the data directory cannot be written: overrides and switches are refused",
+            &|data| data.is_failing.into(),
+        ),
+        family(
+            "ratekeeper_data_damaged",
+            Gauge,
+            "Whether the file of the data directory was damaged at the start, and was set aside",
+            &|data| data.was_damaged.into(),
+        ),
+        family(
+            "ratekeeper_data_unreadable",
+            Gauge,
+            "Records of the data directory that could not be read at the start, and were left out",
+            &|data| data.unreadable,
+        ),
+    ]
 }
 
 /// Failures of the store by kind.

@@ -12,13 +12,13 @@ use ratekeeper_core::{Field, InvalidInput, Level, Name};
 
 use super::apply::AskedModes;
 use super::compile::{CompileOptions, KeyFunction, Policy};
-use super::fence::Fence;
 use super::problem::Problems;
 use super::spec::PolicySpec;
 use super::status::{LOADS_MAX, PolicyLoad, ServiceStatus, SourceStatus};
 use super::template::KeyHashing;
 use crate::control::Mode;
 use crate::engine::{OnOutage, Scope};
+use crate::fence::Fence;
 
 /// How many services a process can have policies for.
 pub const SERVICES_MAX: usize = 10_000;

@@ -19,16 +19,22 @@
 //!
 //! [`StoreErrorKind::Capacity`]: super::StoreErrorKind::Capacity
 
+mod audit;
 mod builder;
+#[cfg(feature = "data-dir")]
+mod data;
+#[cfg(not(feature = "data-dir"))]
+#[path = "memory/no_data.rs"]
+mod data;
 mod decide;
 mod denials;
 mod few;
 mod fingerprint;
 mod fullness;
 mod ids;
+mod ledger;
 mod lock;
 mod locked;
-mod operating;
 mod overrides;
 mod penal;
 mod receipts;
@@ -38,18 +44,21 @@ mod slot;
 mod switches;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ratekeeper_core::{
-    Algorithm, Charge, Check, Clock, Decision, Key, Ledger, Level, Quota, Reservation, Settled, Timestamp,
-    resolve,
+    Algorithm, Charge, Check, Clock, Decision, Key, Level, Quota, Reservation, Settled, Timestamp, resolve,
 };
 use smallvec::SmallVec;
 
 pub use self::builder::MemoryStoreBuilder;
+#[cfg(feature = "data-dir")]
+pub use self::data::DATA_VERSION;
+use self::data::DataDir;
 use self::denials::Denials;
 use self::fingerprint::{Fingerprint, Fingerprinter, Window};
 use self::fullness::Fullness;
+use self::ledger::IdLedger;
 use self::lock::{Guard, Lock};
 use self::locked::shard_index;
 use self::overrides::OverrideTable;
@@ -61,7 +70,7 @@ use super::{
     CounterClaims, FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
     StoreFuture, random_secret,
 };
-use crate::audit::{Audit, AuditLog};
+use crate::audit::AuditLog;
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell};
 
@@ -94,14 +103,14 @@ const INLINE: usize = 4;
 pub struct MemoryStore {
     clock: StoreClock,
     fingerprinter: Fingerprinter,
-    shards: Box<[Padded]>,
+    shards: Arc<[Padded]>,
     /// Of each shard, what can be read without its lock.
     denials: Box<[Arc<Denials>]>,
     /// Locked before any shard, never after.
-    ledgers: Box<[Lock<Ledger<Counter>>]>,
+    ledgers: Arc<[Lock<IdLedger>]>,
     max_ids: usize,
     /// Locked like a ledger.
-    receipts: Lock<Receipts>,
+    receipts: Arc<Lock<Receipts>>,
     secret: OnceLock<[u8; SECRET_BYTES]>,
     fullness: Fullness,
     overrides: OverrideTable,
@@ -109,6 +118,9 @@ pub struct MemoryStore {
     audit: AuditLog,
     meetings: Meetings,
     claims: CounterClaims,
+    /// Held while overrides or switches change, so that memory and the data directory agree.
+    operators: Mutex<()>,
+    data: Option<DataDir>,
 }
 
 /// Quotas in force and who set them, one for each charge.
@@ -127,6 +139,15 @@ impl StoreClock {
         match self {
             StoreClock::System(clock) => clock.now(),
             StoreClock::Given(clock) => clock.now(),
+        }
+    }
+
+    /// A clock that shows the same.
+    #[cfg(feature = "data-dir")]
+    fn twin(&self) -> Self {
+        match self {
+            StoreClock::System(_) => StoreClock::System(SystemClock::new()),
+            StoreClock::Given(clock) => StoreClock::Given(Arc::clone(clock)),
         }
     }
 }
@@ -164,17 +185,16 @@ impl MemoryStore {
         Self::builder().max_keys(max_keys).clock(clock).build()
     }
 
-    fn build(max_keys: usize, max_ids: usize, clock: StoreClock) -> Self {
+    fn make((max_keys, max_ids): (usize, usize), clock: StoreClock, fingerprinter: Fingerprinter) -> Self {
         let per_shard = max_keys.div_ceil(SHARDS).max(1);
         let shard = |_| Padded(Lock::new(Shard::new(per_shard)));
-        let ledger = |_| Lock::new(Ledger::with_max(max_ids.div_ceil(LEDGERS).max(1)));
-        let fingerprinter = Fingerprinter::random();
-        let shards: Box<[Padded]> = (0..SHARDS).map(shard).collect();
+        let ledger = |_| Lock::new(IdLedger::with_max(max_ids.div_ceil(LEDGERS).max(1)));
+        let shards: Arc<[Padded]> = (0..SHARDS).map(shard).collect();
         Self {
             clock,
             overrides: OverrideTable::new(fingerprinter.clone()),
             max_ids,
-            receipts: Lock::new(Receipts::default()),
+            receipts: Arc::new(Lock::new(Receipts::default())),
             secret: OnceLock::new(),
             fullness: Fullness::default(),
             control: ControlCell::default(),
@@ -185,7 +205,33 @@ impl MemoryStore {
             denials: shards.iter().map(|shard| Arc::clone(shard.0.lock().denials())).collect(),
             shards,
             ledgers: (0..LEDGERS).map(ledger).collect(),
+            operators: Mutex::default(),
+            data: None,
         }
+    }
+
+    /// Saves in the data directory what changes with requests, at once instead of within a second. Without a directory
+    /// there is nothing to do. A store that is dropped does this by itself.
+    ///
+    /// # Errors
+    /// If the directory cannot be written.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.data.as_ref().map_or(Ok(()), DataDir::flush)
+    }
+
+    /// Keeps other changes of overrides and switches out.
+    fn operators(&self) -> MutexGuard<'_, ()> {
+        self.operators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The secret that receipts are signed with.
+    fn receipt_key(&self) -> Result<[u8; SECRET_BYTES], StoreError> {
+        if let Some(known) = self.secret.get() {
+            return Ok(*known);
+        }
+        let fresh = random_secret()?;
+        let kept = self.data.as_ref().map_or(Ok(fresh), |data| data.receipt_key(&fresh))?;
+        Ok(*self.secret.get_or_init(|| kept))
     }
 
     /// How many counters it holds, dead ones that wait for removal included.
@@ -312,7 +358,7 @@ impl Store for MemoryStore {
     }
 
     fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
-        StoreFuture::ready(random_secret().map(|fresh| *self.secret.get_or_init(|| fresh)))
+        StoreFuture::ready(self.receipt_key())
     }
 
     fn number_of(&self, charge: &Charge<'_>) -> u64 {
@@ -355,6 +401,7 @@ impl Store for MemoryStore {
             evicted,
             evicted_exhausted,
             refunds_refused,
+            data: self.data.as_ref().map(DataDir::health),
             ..Health::default()
         }
     }

@@ -13,6 +13,7 @@
 mod sentinel;
 mod url;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ratekeeper_core::InvalidInput;
@@ -72,7 +73,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OpenedStore {
-    /// In this process.
+    /// In this process, with a directory or without.
     Memory(Arc<MemoryStore>),
     /// On a server.
     #[cfg(feature = "redis")]
@@ -101,14 +102,29 @@ impl OpenedStore {
             Self::Redis(store) => store.ping().await,
         }
     }
+
+    /// Saves what a directory does not have yet; see [`MemoryStore::flush`].
+    ///
+    /// # Errors
+    /// If the directory cannot be written.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => store.flush(),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => Ok(()),
+        }
+    }
 }
 
 /// Opens the store at `url`: within a tokio runtime, unless it is in memory. A server that is
 /// down is no error: the store answers when it is up.
 ///
 /// # Errors
-/// If an option is not valid, or this program was built without what the URL needs.
+/// If an option is not valid, a directory cannot be used or is another process's, or this program was built without what the URL needs.
 pub fn open(url: &StoreUrl, options: &OpenOptions) -> Result<OpenedStore, InvalidInput> {
+    if let Some(directory) = url.directory() {
+        return in_directory(directory, options);
+    }
     if url.is_memory() {
         return Ok(OpenedStore::Memory(Arc::new(options.memory.clone().build())));
     }
@@ -119,6 +135,21 @@ pub fn open(url: &StoreUrl, options: &OpenOptions) -> Result<OpenedStore, Invali
         ratekeeper_core::Field::Store,
         format!("{url} in a program without the feature `redis`"),
         "memory, or a program that is built with the feature `redis`",
+    ))
+}
+
+#[cfg(feature = "data-dir")]
+fn in_directory(directory: &Path, options: &OpenOptions) -> Result<OpenedStore, InvalidInput> {
+    let store = options.memory.clone().open(directory)?;
+    Ok(OpenedStore::Memory(Arc::new(store)))
+}
+
+#[cfg(not(feature = "data-dir"))]
+fn in_directory(directory: &Path, _: &OpenOptions) -> Result<OpenedStore, InvalidInput> {
+    Err(InvalidInput::new(
+        ratekeeper_core::Field::Store,
+        format!("the directory {} in a program without the feature `data-dir`", directory.display()),
+        "memory, or a program that is built with the feature `data-dir`",
     ))
 }
 

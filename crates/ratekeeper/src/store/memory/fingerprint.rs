@@ -108,10 +108,25 @@ impl Fingerprinter {
     pub(super) fn random() -> Self {
         // The standard library seeds its maps from the system's randomness.
         let (state, mut drawn) = (RandomState::new(), 0u64);
-        let mut word = || {
+        Self::drawn(|| {
             drawn += 1;
             state.hash_one(drawn)
-        };
+        })
+    }
+
+    /// The one whose secret another process drew.
+    #[cfg(feature = "data-dir")]
+    pub(super) fn from_words(words: &[u64]) -> Self {
+        debug_assert_eq!(words.len(), Self::WORDS, "each word is drawn once");
+        let mut words = words.iter().copied();
+        Self::drawn(|| words.next().unwrap_or_default())
+    }
+
+    /// Words of a secret.
+    #[cfg(feature = "data-dir")]
+    pub(super) const WORDS: usize = 2 * 2 + 2 + PAIRS * 2 * 2 + 2 * 3 * 2;
+
+    fn drawn(mut word: impl FnMut() -> u64) -> Self {
         let mut pair = || [word(), word()];
         let (scope, window) = ([pair(), pair()], pair());
         let text = Box::new(std::array::from_fn(|_| [pair(), pair()]));

@@ -1,7 +1,8 @@
 //! Reservations and idempotency ids: a ledger of decisions, locked before any shard.
 
-use ratekeeper_core::{Begin, Check, Decision, Held, Ledger, Reservation, Settled};
+use ratekeeper_core::{Begin, Check, Decision, Held, Reservation, Settled};
 
+use super::ledger::IdLedger;
 use super::lock::Guard;
 use super::shard::Counter;
 use super::{LEDGERS, MemoryStore};
@@ -52,7 +53,7 @@ impl MemoryStore {
         }
     }
 
-    fn ledger(&self, id: &[u8]) -> Guard<'_, Ledger<Counter>> {
+    pub(super) fn ledger(&self, id: &[u8]) -> Guard<'_, IdLedger> {
         // The remainder of LEDGERS is below LEDGERS, whatever the width.
         self.ledgers[self.fingerprinter.id(id) as usize % LEDGERS].lock()
     }

@@ -66,45 +66,46 @@ impl OverrideTable {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, scope: OverrideScope<'_>, to: Override, now: Timestamp) -> Result<(), StoreError> {
-        to.validate()?;
+    /// Makes room for an override: those that are over and had to go for it.
+    fn make_room(&self, scope: OverrideScope<'_>, now: Timestamp) -> Result<Vec<ScopedOverride>, StoreError> {
         let fingerprint = self.fingerprinter.scope(scope);
         let mut entries = self.write();
-        let is_new = !entries.contains_key(&fingerprint);
-        if is_new && entries.len() >= OVERRIDES_MAX {
-            entries.retain(|_, entry| entry.to.is_live(now));
+        let is_full =
+            |entries: &HashMap<_, _>| !entries.contains_key(&fingerprint) && entries.len() >= OVERRIDES_MAX;
+        let mut over = Vec::new();
+        if is_full(&entries) {
+            entries.retain(|_, entry| {
+                let is_live = entry.to.is_live(now);
+                over.extend((!is_live).then(|| entry.scoped()));
+                is_live
+            });
         }
-        if is_new && entries.len() >= OVERRIDES_MAX {
+        if is_full(&entries) {
             return Err(StoreError::capacity(format!("there are {OVERRIDES_MAX} overrides already")));
         }
-        let entry = Entry {
-            endpoint: scope.endpoint().to_owned(),
-            organisation: scope.organisation_id().to_owned(),
-            project: scope.project_id().map(ToOwned::to_owned),
-            to,
-        };
-        entries.insert(fingerprint, entry);
+        Ok(over)
+    }
+
+    /// Adds an override for which there is room, or replaces the one there is.
+    pub(super) fn put(&self, scoped: ScopedOverride) {
+        let Ok(fingerprint) = scoped.scope().map(|scope| self.fingerprinter.scope(scope)) else { return };
+        let ScopedOverride { endpoint, organisation, project, to } = scoped;
+        self.write().insert(fingerprint, Entry { endpoint, organisation, project, to });
         self.any.store(true, Ordering::Release);
-        Ok(())
     }
 
-    fn delete(&self, scope: OverrideScope<'_>, now: Timestamp) -> bool {
-        let mut entries = self.write();
-        let removed = entries.remove(&self.fingerprinter.scope(scope));
-        self.any.store(!entries.is_empty(), Ordering::Release);
-        removed.is_some_and(|entry| entry.to.is_live(now))
+    /// Those of a project, or of an organisation itself.
+    fn find_all(&self, organisation: &str, project: Option<&str>) -> Vec<ScopedOverride> {
+        let entries = self.read();
+        entries.values().filter(|entry| entry.is_of(organisation, project)).map(Entry::scoped).collect()
     }
 
-    fn clear(&self, organisation: &str, project: Option<&str>, now: Timestamp) -> usize {
+    fn remove(&self, gone: &[ScopedOverride]) {
         let mut entries = self.write();
-        let mut cleared = 0;
-        entries.retain(|_, entry| {
-            let cleared_now = entry.is_of(organisation, project);
-            cleared += usize::from(cleared_now && entry.to.is_live(now));
-            !cleared_now
-        });
+        for scope in gone.iter().filter_map(|scoped| scoped.scope().ok()) {
+            entries.remove(&self.fingerprinter.scope(scope));
+        }
         self.any.store(!entries.is_empty(), Ordering::Release);
-        cleared
     }
 }
 
@@ -123,9 +124,46 @@ impl Entry {
     }
 }
 
+impl MemoryStore {
+    fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        to.validate()?;
+        let _turn = self.operators();
+        let over = self.overrides.make_room(scope, self.clock.now())?;
+        // What counts is what lasts.
+        if let Some(data) = &self.data {
+            data.set_override(scope, &to, &over)?;
+        }
+        self.overrides.put(ScopedOverride {
+            endpoint: scope.endpoint().to_owned(),
+            organisation: scope.organisation_id().to_owned(),
+            project: scope.project_id().map(ToOwned::to_owned),
+            to,
+        });
+        Ok(())
+    }
+
+    /// Deletes the overrides that `find` finds; how many of them counted.
+    fn delete_overrides(
+        &self,
+        find: impl FnOnce(&OverrideTable) -> Vec<ScopedOverride>,
+    ) -> Result<usize, StoreError> {
+        let _turn = self.operators();
+        let gone = find(&self.overrides);
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        if let Some(data) = &self.data {
+            data.delete_overrides(&gone)?;
+        }
+        self.overrides.remove(&gone);
+        let now = self.clock.now();
+        Ok(gone.iter().filter(|scoped| scoped.to.is_live(now)).count())
+    }
+}
+
 impl Overrides for MemoryStore {
     fn set<'a>(&'a self, scope: OverrideScope<'a>, to: Override) -> StoreFuture<'a, ()> {
-        StoreFuture::ready(self.overrides.set(scope, to, self.clock.now()))
+        StoreFuture::ready(self.set_override(scope, to))
     }
 
     fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>> {
@@ -135,7 +173,10 @@ impl Overrides for MemoryStore {
     }
 
     fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool> {
-        StoreFuture::ready(Ok(self.overrides.delete(scope, self.clock.now())))
+        let deleted = self.delete_overrides(|table| {
+            table.read().get(&table.fingerprinter.scope(scope)).map(Entry::scoped).into_iter().collect()
+        });
+        StoreFuture::ready(deleted.map(|deleted| deleted > 0))
     }
 
     fn list<'a>(
@@ -162,7 +203,7 @@ impl Overrides for MemoryStore {
     }
 
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {
-        StoreFuture::ready(Ok(self.overrides.clear(organisation, project, self.clock.now())))
+        StoreFuture::ready(self.delete_overrides(|table| table.find_all(organisation, project)))
     }
 }
 

@@ -17,6 +17,30 @@ type Receipt = (u64, u64);
 pub(super) struct Receipts {
     given: HashMap<Receipt, u32>,
     forget: BinaryHeap<Reverse<(u64, Receipt)>>,
+    /// What a data directory does not have yet, if there is one.
+    unsaved: Option<Unsaved>,
+}
+
+/// Receipts that are listed at most; beyond that, all are saved.
+const LISTED_MAX: usize = 16_384;
+
+#[derive(Debug, Default)]
+struct Unsaved {
+    listed: Vec<(u64, Receipt)>,
+    /// Whether more changed than could be listed.
+    #[cfg_attr(not(feature = "data-dir"), expect(dead_code, reason = "without a directory nobody saves"))]
+    is_beyond: bool,
+}
+
+/// What was given back under the number of a receipt.
+#[cfg(feature = "data-dir")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// From this instant on it is forgotten.
+    pub(super) until: u64,
+    pub(super) counter: u64,
+    pub(super) nonce: u64,
+    pub(super) units: u32,
 }
 
 impl Receipts {
@@ -52,6 +76,43 @@ impl Receipts {
             0
         });
         *given = given.saturating_add(units);
+        let Some(unsaved) = &mut self.unsaved else { return };
+        if unsaved.listed.len() < LISTED_MAX {
+            unsaved.listed.push((note.until, receipt));
+        } else {
+            unsaved.is_beyond = true;
+        }
+    }
+}
+
+#[cfg(feature = "data-dir")]
+impl Receipts {
+    /// Has changes listed from now on; with `all`, everything is saved first.
+    pub(super) fn save(&mut self, all: bool) {
+        self.unsaved.get_or_insert_default().is_beyond |= all;
+    }
+
+    /// What is to be saved.
+    pub(super) fn take_unsaved(&mut self) -> Vec<Given> {
+        let Some(Unsaved { listed, is_beyond }) = self.unsaved.as_mut().map(std::mem::take) else {
+            return Vec::new();
+        };
+        let given = |(until, receipt): (u64, Receipt)| {
+            let (counter, nonce) = receipt;
+            self.given.get(&receipt).map(|units| Given { until, counter, nonce, units: *units })
+        };
+        match is_beyond {
+            true => self.forget.iter().filter_map(|Reverse(known)| given(*known)).collect(),
+            false => listed.into_iter().filter_map(given).collect(),
+        }
+    }
+
+    /// Takes in what another process gave back.
+    pub(super) fn restore(&mut self, given: Given) {
+        let receipt = (given.counter, given.nonce);
+        if self.given.len() < RECEIPTS_MAX && self.given.insert(receipt, given.units).is_none() {
+            self.forget.push(Reverse((given.until, receipt)));
+        }
     }
 }
 

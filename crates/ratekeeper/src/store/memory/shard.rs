@@ -8,6 +8,7 @@
 
 mod eviction;
 mod rules;
+mod unsaved;
 
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ use self::eviction::Queues;
 pub(super) use self::eviction::Room;
 use self::rules::RuleCounts;
 pub(super) use self::rules::RuleNumber;
+use self::unsaved::Unsaved;
+#[cfg(feature = "data-dir")]
+pub(super) use self::unsaved::{Found, Take};
 use super::denials::Denials;
 use super::fingerprint::Fingerprint;
 use super::slot::{Pressure, Slot};
@@ -51,6 +55,8 @@ pub(super) struct Shard {
     denials: Arc<Denials>,
     /// Counts denials for [`Denials::keep`].
     turn: u8,
+    /// What a data directory does not have yet.
+    unsaved: Unsaved,
 }
 
 impl Shard {
@@ -67,6 +73,7 @@ impl Shard {
             evicted: 0,
             denials: Arc::default(),
             turn: 0,
+            unsaved: Unsaved::new(),
         }
     }
 
@@ -193,6 +200,7 @@ impl Shard {
             self.denials.forget(slot.fingerprint);
         }
         slot.write(&state, pressure, place.unwrap_or_default());
+        self.unsaved.note(slot);
         if let Some(place) = place {
             self.grown[place as usize] = Some(state);
         }
@@ -223,6 +231,7 @@ impl Shard {
         let place = self.free.last().copied().unwrap_or(self.grown.len() as u32);
         let mut slot = Slot::vacant_for(counter.fingerprint, counter.rule);
         slot.write(&state, pressure, place);
+        self.unsaved.note(&mut slot);
         if slot.place().is_some() {
             match self.free.pop() {
                 Some(place) => self.grown[place as usize] = Some(state),
@@ -266,6 +275,7 @@ impl Shard {
             self.denials.forget(slot.fingerprint);
         }
         self.rules.remove(slot.rule());
+        self.unsaved.note(&mut { slot });
         if let Some(place) = slot.place() {
             self.grown[place as usize] = None;
             self.free.push(place);

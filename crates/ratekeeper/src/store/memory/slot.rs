@@ -14,6 +14,18 @@ impl Pressure {
     /// Nothing is left, or not enough: the counter is limiting somebody.
     pub(super) const EXHAUSTED: Pressure = Pressure((1 << PRESSURE_BITS) - 1);
 
+    /// The number of it, for whoever keeps it elsewhere.
+    #[cfg(feature = "data-dir")]
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The pressure with a number; one that is none means exhausted.
+    #[cfg(feature = "data-dir")]
+    pub(super) fn from_bits(bits: u8) -> Self {
+        Self(bits).min(Self::EXHAUSTED)
+    }
+
     #[inline]
     pub(super) fn of(verdict: &Verdict) -> Self {
         if !verdict.is_admitted() {
@@ -36,10 +48,12 @@ impl Pressure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank(u64);
 
-// The bits of `Slot::rest`, from the lowest: a length in milliseconds, the rule, the pressure, the algorithm.
-const LENGTH_BITS: u32 = 39;
+// The bits of `Slot::rest`, from the lowest: a length in milliseconds, whether it waits to be saved, the rule,
+// the pressure, the algorithm.
+const LENGTH_BITS: u32 = 38;
 const PRESSURE_BITS: u32 = 5;
-const RULE_SHIFT: u32 = LENGTH_BITS;
+const UNSAVED: u64 = 1 << LENGTH_BITS;
+const RULE_SHIFT: u32 = LENGTH_BITS + 1;
 const PRESSURE_SHIFT: u32 = RULE_SHIFT + RuleNumber::BITS;
 const ALGORITHM_SHIFT: u32 = PRESSURE_SHIFT + PRESSURE_BITS;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
@@ -47,7 +61,7 @@ const RULE_MASK: u64 = ((1 << RuleNumber::BITS) - 1) << RULE_SHIFT;
 /// Instants in a rank; those of the clock are below 2^53.
 const INSTANT_MASK: u64 = (1 << (u64::BITS - PRESSURE_BITS)) - 1;
 
-const _: () = assert!(WINDOW_MILLIS_MAX <= LENGTH_MASK, "every window fits");
+const _: () = assert!(2 * WINDOW_MILLIS_MAX <= LENGTH_MASK, "every window fits, and every debt");
 const _: () = assert!(u64::BITS - ALGORITHM_SHIFT == 3, "there is room for algorithms up to 7");
 
 /// One place in the table.
@@ -57,8 +71,8 @@ pub(super) struct Slot {
     instant: u64,
     first: u32,
     second: u32,
-    /// A length in milliseconds (39 bits), the rule (17), the pressure (5) and the algorithm
-    /// (3). An algorithm of 0 marks a vacant slot.
+    /// A length in milliseconds (38 bits), whether it waits to be saved (1), the rule (17), the pressure (5) and
+    /// the algorithm (3). An algorithm of 0 marks a vacant slot.
     rest: u64,
 }
 
@@ -88,7 +102,7 @@ impl Slot {
         Slot { fingerprint, rest: u64::from(rule.bits()) << RULE_SHIFT, ..Self::VACANT }
     }
 
-    /// Writes a state and leaves the rule. One that grows is kept elsewhere, at `place`.
+    /// Writes a state and leaves the rule and the mark. One that grows is kept elsewhere, at `place`.
     ///
     /// Field by field: a slot built and then copied would be read back before
     /// its parts have left the processor's store buffer, and wait for them.
@@ -115,10 +129,10 @@ impl Slot {
             State::SlidingLog(_) | State::Concurrency(_) => {
                 self.instant = state.expires_at();
                 self.first = place;
-                0
+                kept_for(state)
             }
         };
-        self.rest = (self.rest & RULE_MASK)
+        self.rest = (self.rest & (RULE_MASK | UNSAVED))
             | (length / 1_000).min(LENGTH_MASK)
             | u64::from(pressure.0) << PRESSURE_SHIFT
             | u64::from(state.algorithm() as u8) << ALGORITHM_SHIFT;
@@ -145,6 +159,24 @@ impl Slot {
             Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket(bucket())),
             Algorithm::SlidingLog | Algorithm::Concurrency => return None,
         })
+    }
+
+    /// Its window, or how long it takes to be full again, in milliseconds: what is short is not worth saving.
+    #[inline]
+    pub(super) fn length_millis(&self) -> u64 {
+        self.rest & LENGTH_MASK
+    }
+
+    /// Whether it waits to be saved.
+    #[inline]
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.rest & UNSAVED != 0
+    }
+
+    /// Notes whether it waits to be saved.
+    #[inline]
+    pub(super) fn set_unsaved(&mut self, unsaved: bool) {
+        self.rest = if unsaved { self.rest | UNSAVED } else { self.rest & !UNSAVED };
     }
 
     /// Where its state is kept, if it is one that grows.
@@ -203,6 +235,15 @@ impl Slot {
     }
 }
 
+/// How long entries and holders are kept, in microseconds.
+fn kept_for(state: &State) -> u64 {
+    match state {
+        State::SlidingLog(log) => log.window,
+        State::Concurrency(leases) => leases.window,
+        State::FixedWindow(_) | State::SlidingWindow(_) | State::TokenBucket(_) | State::LeakyBucket(_) => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,7 +272,9 @@ mod tests {
             let mut slot = Slot::vacant_for(fingerprint, rule);
             assert!(slot.is_vacant());
             slot.write(&state, Pressure::left(1, &quota), 0);
+            slot.set_unsaved(true);
             slot.write(&state, Pressure::EXHAUSTED, 0);
+            assert!(slot.is_unsaved() && slot.length_millis() > 0, "the mark stays until it is taken away");
             assert!(slot.rule() == rule && slot.is_of(rule));
             assert_eq!(slot.state(state.algorithm()).as_ref(), Some(&state));
             assert_eq!(Slot::from_words(slot.words()).state(state.algorithm()).as_ref(), Some(&state));
@@ -239,6 +282,9 @@ mod tests {
             assert_eq!(slot.expires_at(), state.expires_at());
             assert_eq!(slot.pressure(), Pressure::EXHAUSTED);
             assert!(!slot.is_vacant());
+            slot.set_unsaved(false);
+            assert!(!slot.is_unsaved() && slot.is_of(rule));
+            assert_eq!(slot.state(state.algorithm()).as_ref(), Some(&state));
         }
         assert!(Slot::VACANT.is_vacant());
     }

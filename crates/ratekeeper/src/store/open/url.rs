@@ -1,6 +1,7 @@
 //! The URL of a store.
 
 use std::fmt;
+use std::path::Path;
 #[cfg(feature = "redis")]
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,11 +17,13 @@ pub const URL_BYTES_MAX: usize = 4_096;
 /// How much of an unknown scheme an error repeats, in bytes.
 const SCHEME_BYTES_MAX: usize = 32;
 const MEMORY: &str = "memory";
+const DIRECTORY: &str = "memory+dir";
+const DIRECTORY_EXAMPLE: &str = "memory+dir:///var/lib/ratekeeper";
 const EXAMPLE: &str = "redis://user:password@host:6379/0";
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/0";
 
 /// Every scheme there is, and what it means.
-const SCHEMES: [(&str, Place); 12] = [
+const SCHEMES: [(&str, Place); 13] = [
     (MEMORY, Place::Memory),
     ("redis", Place::Plain),
     ("rediss", Place::Tls),
@@ -33,6 +36,7 @@ const SCHEMES: [(&str, Place); 12] = [
     ("valkey+unix", Place::Socket),
     ("valkey+sentinel", Place::Sentinel { is_tls: false }),
     ("valkeys+sentinel", Place::Sentinel { is_tls: true }),
+    (DIRECTORY, Place::Directory),
 ];
 
 /// Where counters live, and how to get there.
@@ -40,6 +44,8 @@ const SCHEMES: [(&str, Place); 12] = [
 enum Place {
     /// In this process.
     Memory,
+    /// In this process, and in a directory that outlives it.
+    Directory,
     /// On a server, over TCP.
     Plain,
     /// On a server, over TLS.
@@ -50,7 +56,13 @@ enum Place {
     Sentinel { is_tls: bool },
 }
 
-/// Where counters live: `memory`, or the URL of a server.
+impl Place {
+    fn is_memory(self) -> bool {
+        matches!(self, Place::Memory | Place::Directory)
+    }
+}
+
+/// Where counters live: `memory`, `memory+dir://` with the path of a directory behind it, or the URL of a server.
 ///
 /// ```
 /// use ratekeeper::StoreUrl;
@@ -133,12 +145,12 @@ impl StoreUrl {
     /// What an URL should be.
     #[must_use]
     pub fn expected() -> String {
-        format!("{MEMORY}, {}", Self::expected_server())
+        format!("{MEMORY}, {}; or {DIRECTORY_EXAMPLE}", Self::expected_server())
     }
 
     fn expected_server() -> String {
-        let servers: Vec<String> =
-            schemes().filter(|scheme| *scheme != MEMORY).map(|scheme| format!("{scheme}://")).collect();
+        let servers = SCHEMES.iter().filter(|(_, place)| !place.is_memory());
+        let servers: Vec<String> = servers.map(|(scheme, _)| format!("{scheme}://")).collect();
         let (last, others) = servers.split_last().map_or((EXAMPLE, &[][..]), |(last, others)| (last, others));
         format!("{} or {last}, such as {EXAMPLE} or {SENTINEL_EXAMPLE}", others.join(", "))
     }
@@ -156,6 +168,7 @@ impl StoreUrl {
     pub fn server(text: &str) -> Result<Self, InvalidInput> {
         let url = Self::read(text).and_then(|url| match url.place {
             Place::Memory => Err(MEMORY.to_owned()),
+            Place::Directory => Err(format!("{DIRECTORY}://")),
             Place::Plain | Place::Tls | Place::Socket | Place::Sentinel { .. } => Ok(url),
         });
         url.map_err(|got| InvalidInput::new(Field::Store, got, Self::expected_server()))
@@ -175,6 +188,7 @@ impl StoreUrl {
             (None, _) => Err(unknown(scheme)),
             (Some(Place::Memory), "") => Ok(Self::memory()),
             (Some(Place::Memory), _) => Err(format!("{MEMORY}:// with more behind it")),
+            (Some(Place::Directory), "") => Err(format!("{scheme}:// without the path of a directory")),
             (Some(_), "") => Err(format!("{scheme}:// without a server")),
             (Some(place), _) => Self { text: text.to_owned(), place }.checked(),
         }
@@ -182,6 +196,9 @@ impl StoreUrl {
 
     /// Whether sentinels can be asked for it, and the client of the server understands it.
     fn checked(self) -> Result<Self, String> {
+        if self.is_memory() {
+            return Ok(self);
+        }
         self.watched().transpose()?;
         #[cfg(feature = "redis")]
         self.connection_info().map_err(|error| error.to_string())?;
@@ -256,10 +273,26 @@ impl StoreUrl {
         &self.text
     }
 
-    /// Whether counters live in this process.
+    /// Whether counters live in this process, with a directory or without.
     #[must_use]
     pub fn is_memory(&self) -> bool {
-        self.place == Place::Memory
+        self.place.is_memory()
+    }
+
+    /// The directory that keeps what is in memory, if there is one: what stands behind `memory+dir://`, as it is.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use ratekeeper::StoreUrl;
+    ///
+    /// let url: StoreUrl = "memory+dir:///var/lib/ratekeeper".parse()?;
+    /// assert_eq!(url.directory(), Some(Path::new("/var/lib/ratekeeper")));
+    /// # Ok::<(), ratekeeper::InvalidInput>(())
+    /// ```
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        let (_, path) = self.text.split_once("://").filter(|_| self.place == Place::Directory)?;
+        Some(Path::new(path))
     }
 
     /// Whether everything is encrypted on its way.
@@ -286,7 +319,7 @@ fn unknown(scheme: &str) -> String {
 impl FromStr for StoreUrl {
     type Err = InvalidInput;
 
-    /// `memory`, `memory://`, or the URL of a server.
+    /// `memory`, `memory://`, `memory+dir://` and a path, or the URL of a server.
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
         Self::read(text).map_err(|got| InvalidInput::new(Field::Store, got, Self::expected()))
     }
@@ -295,6 +328,9 @@ impl FromStr for StoreUrl {
 impl fmt::Display for StoreUrl {
     /// Without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place.is_memory() {
+            return f.write_str(&self.text);
+        }
         let Some((scheme, rest)) = self.text.split_once("://") else { return f.write_str(&self.text) };
         // A socket and sentinels have passwords in the query; a server before the last `@`.
         let has_query = matches!(self.place, Place::Socket | Place::Sentinel { .. });
@@ -323,6 +359,7 @@ mod tests {
         let cases = [
             ("memory", "memory"),
             ("memory://", "memory"),
+            ("memory+dir:///var/a b@c?d", "memory+dir:///var/a b@c?d"),
             ("redis://localhost", "redis://localhost"),
             ("redis://ann:s3cret@localhost:1/2?protocol=resp3", "redis://localhost:1/2"),
             ("rediss://:s3%40cret@[::1]:6379/0", "rediss://[::1]:6379/0"),

@@ -229,6 +229,7 @@ impl Lane {
 
     pub(super) fn health(&self) -> Health {
         Health {
+            data: None,
             breaker: self.link.breaker_state(),
             breaker_opened: self.link.times_opened(),
             timeouts: self.timeouts.load(Ordering::Relaxed),

@@ -1,5 +1,7 @@
 //! How many counters of a shard each rule holds.
 
+#[cfg(feature = "data-dir")]
+use ratekeeper_core::Name;
 use ratekeeper_core::{Key, NAMES_MAX};
 
 /// The rule that a counter belongs to. All raw charges are one rule, whatever names they carry:
@@ -14,6 +16,11 @@ impl RuleNumber {
     #[inline]
     pub(in super::super) fn of(key: Key<'_>) -> Self {
         Self(key.scope().rule().number())
+    }
+
+    #[cfg(feature = "data-dir")]
+    pub(in super::super) fn of_name(rule: Name) -> Self {
+        Self(rule.number())
     }
 
     pub(in super::super) const fn from_bits(bits: u32) -> Self {

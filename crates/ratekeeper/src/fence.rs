@@ -6,17 +6,17 @@ use std::sync::Arc;
 /// Runs what it is given, once.
 type Around = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
-/// What runs around every change to the policies in force.
+/// What runs around a step that holds locks which a child would need: a change to the policies in force, a look at counters.
 #[derive(Clone, Default)]
-pub(super) struct Fence(Option<Arc<Around>>);
+pub(crate) struct Fence(Option<Arc<Around>>);
 
 impl Fence {
-    pub(super) fn new(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(around)))
     }
 
     /// Runs a step within the fence.
-    pub(super) fn around<T>(&self, step: impl FnOnce() -> T) -> T {
+    pub(crate) fn around<T>(&self, step: impl FnOnce() -> T) -> T {
         let mut step = Some(step);
         let mut result = None;
         let mut run = || {
