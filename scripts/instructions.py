@@ -56,6 +56,7 @@ START_SECONDS = 180
 # below a percent.
 IN_PROCESS = {
     "memory-admitted": 50_000,
+    "memory-data-dir": 50_000,
     "memory-denied": 50_000,
     "memory-three-quotas": 30_000,
     "limiter": 50_000,

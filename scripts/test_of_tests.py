@@ -56,6 +56,12 @@ SUITES: dict[str, list[str]] = {
     ],
 }
 # Of the way to a server, what needs none: time is set there.
+SUITES["data"] = [
+    *["-p", "ratekeeper", "--features", "data-dir", "--lib", "--test", "data_dir"],
+    *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],
+    *["--config", "profile.test.package.ratekeeper-testkit.opt-level=2"],
+    *["--", "shard::unsaved", "operators::", "directory::", "restarts::counters_of", "restarts::what_was_reset"],
+]
 SUITES["redis"] = [
     *["-p", "ratekeeper", "--features", "redis", "--lib"],
     *["--config", "profile.test.package.ratekeeper-core.opt-level=2"],

@@ -13,6 +13,18 @@ pub(super) fn admitted(run: &Run) -> Result<()> {
     run.count(|number| asked.check(number, &mut decision) && decision.is_allowed())
 }
 
+/// One quota, admitted by a store whose counters are saved in a directory.
+pub(super) fn in_a_directory(run: &Run) -> Result<()> {
+    let directory = std::env::temp_dir().join(format!("ratekeeper-instructions-{}", std::process::id()));
+    let store = MemoryStore::builder().open(&directory)?;
+    let asked = OneQuota { store, ..OneQuota::new(PLENTY)? };
+    let mut decision = Decision::default();
+    let counted = run.count(|number| asked.check(number, &mut decision) && decision.is_allowed());
+    drop(asked);
+    std::fs::remove_dir_all(&directory)?;
+    counted
+}
+
 /// One quota, denied: the first step of each key uses it up.
 pub(super) fn denied(run: &Run) -> Result<()> {
     let asked = OneQuota::new("1/d")?;

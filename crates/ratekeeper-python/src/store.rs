@@ -3,6 +3,7 @@
 mod checks;
 pub(crate) mod control;
 pub(crate) mod health;
+mod kept;
 pub(crate) mod overrides;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use self::health::{Health, ManualClock, Metric, metric};
 use crate::arguments::{duration, fitting, float, float_or_none, seconds, type_name, whole};
 use crate::error::Failure;
 use crate::policy::Policies;
-use crate::runtime::{PerProcess, Reach, within};
+use crate::runtime::{PerProcess, Reach, fenced, within};
 
 /// The store as the library has it.
 pub(crate) type Shared = Arc<dyn ratekeeper::Store>;
@@ -196,10 +197,25 @@ impl Store {
         Self::at(StoreUrl::server(url).map_err(Failure::from)?, options)
     }
 
-    /// `memory`, `memory://`, or a URL of `Store.redis`.
+    /// `memory`, `memory://`, a URL of `Store.redis`, or `memory+dir://` and the path of a directory: then what is in
+    /// memory is kept there, through restarts and crashes, for one process at a time.
     #[staticmethod]
-    fn open(url: &str) -> PyResult<Self> {
-        Self::at(url.parse().map_err(|error: InvalidInput| Failure::from(error))?, OpenOptions::new())
+    fn open(py: Python<'_>, url: &str) -> PyResult<Self> {
+        let url: StoreUrl = url.parse().map_err(|error: InvalidInput| Failure::from(error))?;
+        let options = OpenOptions::new().memory(|memory| memory.fence(|step| fenced(step)));
+        let is_kept = url.directory().is_some();
+        let store = Self::at(url, options)?;
+        if let (true, Backing::Memory(live)) = (is_kept, &store.0) {
+            kept::register(py, &live.opened)?;
+        }
+        Ok(store)
+    }
+
+    /// Saves in the directory of the store what changed within the last second. The end of the program does it, too.
+    /// Raises StoreError if the directory cannot be written.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let Backing::Memory(live) = &self.0 else { return Ok(()) };
+        py.detach(|| live.opened.flush()).map_err(|error| Failure::from(error).into())
     }
 
     /// "memory" or "redis".

@@ -429,6 +429,11 @@ class Health:
     def batched(self) -> int: ...
     @property
     def waiting(self) -> int: ...
+    @property
+    def data(self) -> dict[str, float] | None:
+        """The directory of a store in memory, if it has one: `bytes` of its file, `age` in seconds of what was saved last,
+        `failures`, `is_failing`, `was_damaged` at the start, and `unreadable` records then.
+        """
 
 @final
 class ManualClock:
@@ -484,7 +489,14 @@ class Store:
 
     @staticmethod
     def open(url: str) -> Store:
-        """`memory`, `memory://`, or a URL of `Store.redis`."""
+        """`memory`, `memory://`, a URL of `Store.redis`, or `memory+dir://` and the path of a directory: then what is in
+        memory is kept there, through restarts and crashes, for one process at a time.
+        """
+
+    def flush(self) -> None:
+        """Saves in the directory of the store what changed within the last second. The end of the program does it, too.
+        Raises StoreError if the directory cannot be written.
+        """
 
     @property
     def kind(self) -> Literal["memory", "redis"]: ...

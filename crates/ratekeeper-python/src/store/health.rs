@@ -110,6 +110,21 @@ impl Health {
         self.0.waiting
     }
 
+    /// The directory of a store in memory, if it has one: `bytes` of its file, `age` in seconds of what was saved last,
+    /// `failures`, `is_failing`, `was_damaged` at the start, and `unreadable` records then.
+    #[getter]
+    fn data(&self) -> Option<BTreeMap<&'static str, f64>> {
+        let data = self.0.data?;
+        Some(BTreeMap::from([
+            ("bytes", data.bytes as f64),
+            ("age", data.age.as_secs_f64()),
+            ("failures", data.failures as f64),
+            ("is_failing", f64::from(data.is_failing)),
+            ("was_damaged", f64::from(data.was_damaged)),
+            ("unreadable", data.unreadable as f64),
+        ]))
+    }
+
     fn __repr__(&self) -> String {
         format!("<{:?}>", self.0)
     }

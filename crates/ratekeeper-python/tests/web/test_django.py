@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -226,6 +227,14 @@ def test_legacy_fields_by_switch(kind: str, settings: dict[str, Any], prefix: st
         assert (answers[2].status, answers[2].headers[f"{prefix}-remaining"]) == (429, "0")
         assert (answers[2].headers[f"{prefix}-limit"], answers[2].headers[f"{prefix}-reset"]) == ("2", "60")
         assert "ratelimit-policy" in answers[2].headers
+
+
+def test_their_reset_counts_from_1970_by_switch(kind: str) -> None:
+    settings = {"RATELIMIT_USE_X_PREFIX": True, "RATELIMIT_LEGACY_RESET": "epoch"}
+    for client in served(kind, Store.memory(), **settings):
+        before = time.time()
+        reset = int(client.get("/search", x_project="1:2").headers["x-ratelimit-reset"])
+        assert before < reset < time.time() + 62
 
 
 def test_problem_documents_by_switch(kind: str) -> None:

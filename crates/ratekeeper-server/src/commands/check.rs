@@ -79,7 +79,8 @@ async fn open(options: &CheckOptions, of_policy: Option<StoreUrl>) -> Result<Ope
     let address = Address::of(&options.store, of_policy)?;
     let opened = address.open()?;
     opened.ping().await.map_err(|error| unanswered(&error))?;
-    if address.url.is_memory() && options.format == Format::Text && !options.peek {
+    let is_lost = address.url.is_memory() && address.url.directory().is_none();
+    if is_lost && options.format == Format::Text && !options.peek {
         let _ = writeln!(
             anstream::stderr(),
             "note: counted in memory, which ends with this command; --store URL counts on a server"

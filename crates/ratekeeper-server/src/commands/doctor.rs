@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use ratekeeper::StoreUrl;
 use serde::Serialize;
 
 use self::finding::{Finding, Severity};
@@ -45,7 +46,7 @@ fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     let (mut findings, named) = policies::look(options.policy.as_deref());
     let address = Address::of(&options.store, named)?;
     if address.url.is_memory() {
-        findings.insert(0, in_memory());
+        findings.insert(0, in_memory(&address.url));
     } else {
         let seen = runtime()
             .map_err(Failure::new)?
@@ -55,8 +56,13 @@ fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-fn in_memory() -> Finding {
-    let found = "memory: limits hold within one process, and counters end with it";
+fn in_memory(url: &StoreUrl) -> Finding {
+    let found = match url.directory() {
+        Some(path) => {
+            format!("memory: limits hold within one process at a time; {} keeps them", path.display())
+        }
+        None => "memory: limits hold within one process, and counters end with it".to_owned(),
+    };
     Finding::new("store", Severity::Note, found)
         .fix("--store redis://HOST:PORT for limits that hold across processes")
 }

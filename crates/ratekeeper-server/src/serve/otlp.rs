@@ -7,6 +7,7 @@ mod encode;
 mod resource;
 mod send;
 
+use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,12 +18,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::resource::Resource;
-use self::send::Path;
+use self::send::{Path, Target};
 use super::api::Api;
 use super::calls::Endpoint;
 use super::health;
 use super::listener::Stop;
 use super::metrics;
+use crate::trust;
 
 /// How often something is sent, unless told otherwise.
 pub const EXPORT_EVERY: Duration = Duration::from_secs(5);
@@ -123,26 +125,37 @@ impl Tracer {
 /// A collector, and how often it is sent something.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    base: Uri,
+    target: Target,
     every: Duration,
 }
 
 impl Collector {
-    /// The collector at a URL such as `http://127.0.0.1:4318`.
+    /// The collector at a URL such as `http://127.0.0.1:4318`, or with https://, where `authority` is a file with whom to
+    /// trust; without one, whom the system trusts.
     ///
     /// # Errors
-    /// If it is no such URL.
-    pub fn at(url: &str) -> anyhow::Result<Self> {
-        let expected = "expected http://HOST:PORT, such as http://127.0.0.1:4318";
+    /// If it is no such URL, or there is nobody to trust.
+    pub fn at(url: &str, authority: Option<&FilePath>) -> anyhow::Result<Self> {
+        let expected = "expected http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4318";
         let base: Uri =
             url.parse().ok().with_context(|| format!("otlp: got something else than a URL; {expected}"))?;
-        match base.scheme_str() {
-            Some("http") if base.authority().is_some() => Ok(Self { base, every: EXPORT_EVERY }),
-            Some("https") => {
-                bail!("otlp: TLS to a collector is not spoken; {expected}, a collector beside the server")
+        let has_host = base.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        let tls = match base.scheme_str() {
+            Some("http") if has_host && authority.is_some() => {
+                bail!("otlp-ca: got one for http://, where nothing is encrypted; expected https:// in otlp")
             }
-            _ => bail!("otlp: got a URL without http:// and a host; {expected}"),
-        }
+            Some("http") if has_host => None,
+            Some("https") if has_host => Some(trust::connector(authority).context("otlp-ca")?),
+            _ => bail!("otlp: got a URL without http:// or https:// and a host alone; {expected}"),
+        };
+        Ok(Self { target: Target { base, tls, is_compressed: false }, every: EXPORT_EVERY })
+    }
+
+    /// Whether what is sent is compressed, with gzip.
+    #[must_use]
+    pub fn compressed(mut self, is_compressed: bool) -> Self {
+        self.target.is_compressed = is_compressed;
+        self
     }
 
     /// How often something is sent.
@@ -155,8 +168,8 @@ impl Collector {
     pub(super) fn start(self, api: Arc<Api>, tracer: Arc<Tracer>, stop: Stop) -> Exporting {
         let (end, mut ended) = oneshot::channel();
         let mut exporter = Exporter {
-            metrics: Path::new(self.base.clone(), "/v1/metrics"),
-            traces: Path::new(self.base, "/v1/traces"),
+            metrics: Path::new(self.target.clone(), "/v1/metrics"),
+            traces: Path::new(self.target, "/v1/traces"),
             from: Resource::of_this_process(),
             started: SystemTime::now(),
             api,
@@ -271,9 +284,9 @@ mod tests {
 
     #[test]
     fn collectors_are_reached_over_http() {
-        assert!(Collector::at("http://127.0.0.1:4318").is_ok());
-        for url in ["", "127.0.0.1:4318", "https://example.org", "grpc://x", "http:///v1"] {
-            let error = Collector::at(url).unwrap_err().to_string();
+        assert!(Collector::at("http://127.0.0.1:4318", None).is_ok());
+        for url in ["", "127.0.0.1:4318", "http://ann:secret@example.org", "grpc://x", "http:///v1"] {
+            let error = Collector::at(url, None).unwrap_err().to_string();
             assert!(error.starts_with("otlp: ") && error.contains("expected http://HOST:PORT"), "{error}");
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ratekeeper_http::SPREAD_PERCENT_MAX;
+use ratekeeper_http::{Legacy, Reset, SPREAD_PERCENT_MAX};
 
 pub use self::list::{Secret, Settings};
 pub use self::operators::Source;
@@ -53,6 +53,19 @@ pub struct Config {
     pub(super) drain: Duration,
     pub(super) grace: Duration,
     pub(super) otlp: Option<Collector>,
+    /// Which header fields of old are sent, and what their Reset counts.
+    pub(super) legacy: (Legacy, Reset),
+    pub(super) mongo: MongoConfig,
+}
+
+/// Where the policies of a MongoDB are, as far as it was said.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "mongodb"), expect(dead_code, reason = "such a build reads no MongoDB"))]
+pub(super) struct MongoConfig {
+    pub(super) database: Option<String>,
+    pub(super) collection: Option<String>,
+    pub(super) interval: Option<Duration>,
+    pub(super) copy: Option<PathBuf>,
 }
 
 /// How logs are written.
@@ -83,6 +96,7 @@ impl Settings {
     /// The first setting that cannot be used, and what would be right.
     pub fn check(self, token: Option<&str>, source: impl Fn(&str) -> Source) -> anyhow::Result<Config> {
         let store = StoreConfig::of(&self)?;
+        let mongo = MongoConfig::of(&self)?;
         for (setting, what) in
             [(&self.grpc, "grpc: Envoy's rate limit service"), (&self.resp, "resp: the Redis protocol")]
         {
@@ -114,6 +128,11 @@ impl Settings {
             Some("json") => LogFormat::Json,
             Some(other) => bail!("log-format: got `{other}`; expected text or json"),
         };
+        let otlp = collector(self.otlp, self.otlp_ca.as_deref(), self.otlp_compression.as_deref())?;
+        let legacy = (
+            word("legacy-headers", self.legacy_headers.as_deref(), &LEGACY)?,
+            word("legacy-reset", self.legacy_reset.as_deref(), &RESETS)?,
+        );
         let instances = NonZeroU32::new(self.instances.unwrap_or(1));
         Ok(Config {
             http,
@@ -135,7 +154,9 @@ impl Settings {
             retry_after_spread: percent("retry-after-spread", self.retry_after_spread.unwrap_or(0))?,
             drain: seconds("drain-seconds", self.drain_seconds)?.unwrap_or_default(),
             grace: seconds("shutdown-seconds", self.shutdown_seconds)?.unwrap_or(GRACE_DEFAULT),
-            otlp: self.otlp.map(|Secret(url)| Collector::at(&url)).transpose()?,
+            otlp,
+            legacy,
+            mongo,
         })
     }
 }
@@ -154,6 +175,64 @@ fn address(setting: &str, text: &str) -> anyhow::Result<SocketAddr> {
             "{setting}: got `{text}`; expected an address and a port, such as {HTTP_DEFAULT} or [::]:8080"
         )
     })
+}
+
+/// Whether policies are to come from a MongoDB.
+pub(super) fn is_mongodb(policy: &str) -> bool {
+    policy.starts_with("mongodb://") || policy.starts_with("mongodb+srv://")
+}
+
+impl MongoConfig {
+    fn of(settings: &Settings) -> anyhow::Result<Self> {
+        let said = [
+            ("mongodb-database", settings.mongodb_database.is_some()),
+            ("mongodb-collection", settings.mongodb_collection.is_some()),
+            ("mongodb-interval", settings.mongodb_interval.is_some()),
+            ("mongodb-copy", settings.mongodb_copy.is_some()),
+        ];
+        let is_mongo = settings.policy.as_ref().is_some_and(|Secret(url)| is_mongodb(url));
+        if let Some((name, _)) = said.into_iter().find(|(_, is_said)| *is_said && !is_mongo) {
+            bail!("{name}: expected the URL of a MongoDB in policy");
+        }
+        Ok(Self {
+            database: settings.mongodb_database.clone(),
+            collection: settings.mongodb_collection.clone(),
+            interval: settings.mongodb_interval.map(Duration::from_millis),
+            copy: settings.mongodb_copy.clone(),
+        })
+    }
+}
+
+/// The words for header fields of old, the first of them the default.
+const LEGACY: [(&str, Legacy); 3] =
+    [("off", Legacy::Off), ("ratelimit", Legacy::RateLimit), ("x-ratelimit", Legacy::XRateLimit)];
+const RESETS: [(&str, Reset); 2] = [("delta", Reset::Delta), ("epoch", Reset::Epoch)];
+const COMPRESSIONS: [(&str, bool); 2] = [("none", false), ("gzip", true)];
+
+/// What one of some words means; without one, what the first does.
+fn word<T: Copy>(setting: &str, said: Option<&str>, words: &[(&str, T)]) -> anyhow::Result<T> {
+    let found = said.map_or(words.first(), |said| words.iter().find(|(word, _)| *word == said));
+    found.map(|(_, meaning)| *meaning).with_context(|| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("{setting}: got `{}`; expected {}", said.unwrap_or_default(), words.join(" or "))
+    })
+}
+
+/// The collector that is sent traces and metrics, if there is one.
+fn collector(
+    url: Option<Secret>,
+    authority: Option<&Path>,
+    compression: Option<&str>,
+) -> anyhow::Result<Option<Collector>> {
+    let gzip = word("otlp-compression", compression, &COMPRESSIONS)?;
+    let Some(Secret(url)) = url else {
+        match (authority, compression) {
+            (None, None) => return Ok(None),
+            (Some(_), _) => bail!("otlp-ca: expected otlp beside it"),
+            (None, Some(_)) => bail!("otlp-compression: expected otlp beside it"),
+        }
+    };
+    Ok(Some(Collector::at(&url, authority)?.compressed(gzip)))
 }
 
 fn bounded(setting: &str, value: usize, max: usize) -> anyhow::Result<usize> {
@@ -190,7 +269,37 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
-        let cases: [(Settings, &str); 10] = [
+        let secret = |text: &str| Some(Secret(text.to_owned()));
+        let cases: [(Settings, &str); 17] = [
+            (
+                Settings { mongodb_copy: Some("c".into()), policy: secret("p.toml"), ..Settings::default() },
+                "mongodb-copy: expected the URL of a MongoDB",
+            ),
+            (
+                Settings { legacy_headers: some("X-RateLimit"), ..Settings::default() },
+                "legacy-headers: got `X-RateLimit`; expected off or ratelimit or x-ratelimit",
+            ),
+            (
+                Settings { legacy_reset: some("utc"), ..Settings::default() },
+                "legacy-reset: got `utc`; expected delta or epoch",
+            ),
+            (
+                Settings { otlp_compression: some("zstd"), ..Settings::default() },
+                "otlp-compression: got `zstd`; expected none or gzip",
+            ),
+            (Settings { otlp_ca: Some("c".into()), ..Settings::default() }, "otlp-ca: expected otlp"),
+            (
+                Settings { otlp: secret("http://h"), otlp_ca: Some("c".into()), ..Settings::default() },
+                "otlp-ca: got one for http://",
+            ),
+            (
+                Settings {
+                    otlp: secret("https://h"),
+                    otlp_ca: Some("/nowhere".into()),
+                    ..Settings::default()
+                },
+                "otlp-ca: /nowhere",
+            ),
             (
                 Settings { retry_after_spread: Some(101), ..Settings::default() },
                 "retry-after-spread: got 101; expected 0 to 100",

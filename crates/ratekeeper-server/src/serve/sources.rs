@@ -10,7 +10,7 @@ use ratekeeper::policy::{Format, Policies, PolicySpec};
 use self::mongo::MongoWatch;
 #[cfg(not(feature = "mongodb"))]
 use self::without_mongo::{self as mongo, MongoWatch};
-use super::settings::{Config, Secret};
+use super::settings::{Config, Secret, is_mongodb};
 
 /// What is in force until somebody says otherwise.
 const STARTER: &str = include_str!("starter.toml");
@@ -34,9 +34,12 @@ impl Sources {
             sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
             return Ok(sources);
         };
-        if source.starts_with("mongodb://") || source.starts_with("mongodb+srv://") {
-            sources.mongo = Some(mongo::start(source, &sources.policies).await.context("policy")?);
-            sources.description = "from MongoDB".to_owned();
+        if is_mongodb(source) {
+            let mongo = mongo::start(source, &config.mongo, &sources.policies).await.context("policy")?;
+            let whence =
+                if mongo.is_from_copy() { "from the local copy of MongoDB's" } else { "from MongoDB" };
+            sources.description = whence.to_owned();
+            sources.mongo = Some(mongo);
         } else {
             let (file, policies) = (PolicyFile::new(source), sources.policies.clone());
             let started = tokio::task::spawn_blocking(move || file.start(&policies)).await?;
@@ -72,8 +75,27 @@ mod mongo {
     use ratekeeper::policy::source::mongodb::MongoSource;
     pub(super) use ratekeeper::policy::source::mongodb::MongoWatch;
 
-    pub(super) async fn start(url: &str, policies: &Policies) -> anyhow::Result<MongoWatch> {
-        Ok(MongoSource::builder(url).build()?.start(policies).await?)
+    use crate::serve::settings::MongoConfig;
+
+    pub(super) async fn start(
+        url: &str,
+        config: &MongoConfig,
+        policies: &Policies,
+    ) -> anyhow::Result<MongoWatch> {
+        let mut source = MongoSource::builder(url);
+        if let Some(database) = &config.database {
+            source = source.database(database);
+        }
+        if let Some(collection) = &config.collection {
+            source = source.collection(collection);
+        }
+        if let Some(interval) = config.interval {
+            source = source.interval(interval);
+        }
+        if let Some(copy) = &config.copy {
+            source = source.copy(copy);
+        }
+        Ok(source.build()?.start(policies).await?)
     }
 }
 
@@ -81,6 +103,8 @@ mod mongo {
 #[cfg(any(test, not(feature = "mongodb")))]
 mod without_mongo {
     use ratekeeper::policy::Policies;
+
+    use crate::serve::settings::MongoConfig;
 
     /// There is none.
     #[derive(Debug)]
@@ -91,9 +115,18 @@ mod without_mongo {
         pub(super) fn refresh(&self) -> std::future::Ready<anyhow::Result<()>> {
             match *self {}
         }
+
+        #[cfg_attr(feature = "mongodb", expect(dead_code, reason = "only what it refuses is tested"))]
+        pub(super) fn is_from_copy(&self) -> bool {
+            match *self {}
+        }
     }
 
-    pub(super) fn start(_url: &str, _: &Policies) -> std::future::Ready<anyhow::Result<MongoWatch>> {
+    pub(super) fn start(
+        _url: &str,
+        _: &MongoConfig,
+        _: &Policies,
+    ) -> std::future::Ready<anyhow::Result<MongoWatch>> {
         std::future::ready(Err(anyhow::anyhow!(
             "got the URL of a MongoDB, which this build cannot read: it was made without the feature `mongodb`, as by \
              `make run` and `make demo`; expected a file or a folder, or another build \
@@ -105,11 +138,16 @@ mod without_mongo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::settings::MongoConfig;
 
     #[tokio::test]
     async fn a_build_without_mongodb_says_so() {
         let policies = Policies::builder().build().unwrap();
-        let error = without_mongo::start("mongodb://u:hunter2@h/d", &policies).await.unwrap_err().to_string();
+        let config = MongoConfig { database: None, collection: None, interval: None, copy: None };
+        let error = without_mongo::start("mongodb://u:hunter2@h/d", &config, &policies)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("without the feature `mongodb`") && !error.contains("hunter2"), "{error}");
     }
 }

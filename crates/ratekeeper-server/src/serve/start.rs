@@ -50,6 +50,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let store = Opened::new(&config.store, &sources.policies)?;
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
     let options = HttpOptions::default().retry_after_spread(config.retry_after_spread);
+    let options = options.legacy(config.legacy.0).legacy_reset(config.legacy.1);
     let api = Api::new(limiter).with_options(options);
     let api = Arc::new(match &config.receipt_keys {
         Some(file) => api.with_receipt_keys(file)?,
@@ -86,7 +87,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, operators.as_ref(), &sources.description, store.description);
+    let _ = introduce(&listener, operators.as_ref(), &sources.description, &store.description);
     let ended = async {
         if serve_all(
             [Some(listener), operators].into_iter().flatten().collect(),
@@ -108,6 +109,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = ended => {}
         () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
     }
+    store.finish();
     Ok(())
 }
 

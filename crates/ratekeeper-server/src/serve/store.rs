@@ -15,9 +15,10 @@ use crate::files::{self, AUTHORITIES_BYTES_MAX};
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
     /// What it is called.
-    pub(super) description: &'static str,
+    pub(super) description: String,
     /// How long it has for an answer, if it could take long.
     pub(super) deadline: Option<Duration>,
+    opened: OpenedStore,
 }
 
 impl Opened {
@@ -29,11 +30,24 @@ impl Opened {
         };
         let url = url.unwrap_or_else(StoreUrl::memory);
         let opened = open(&url, &options(config, &url)?)?;
-        let (description, deadline) = match &opened {
-            OpenedStore::Memory(_) => ("memory, of this process alone", None),
-            _ => ("Redis", Some(config.deadline)),
+        let (description, deadline) = match (&opened, url.directory()) {
+            (OpenedStore::Memory(_), Some(path)) => {
+                (format!("memory, of this process alone, kept in {}", path.display()), None)
+            }
+            (OpenedStore::Memory(_), None) => {
+                ("memory, of this process alone, lost when it ends (--data DIR keeps it)".to_owned(), None)
+            }
+            _ => ("Redis".to_owned(), Some(config.deadline)),
         };
-        Ok(Self { store: opened.store(), description, deadline })
+        Ok(Self { store: opened.store(), description, deadline, opened })
+    }
+
+    /// Saves what a data directory does not have yet: the server is about to end.
+    pub(super) fn finish(&self) {
+        // A failure was logged where it was met.
+        if self.opened.flush().is_err() {
+            tracing::error!("what changed since the last save of the data directory is lost");
+        }
     }
 }
 
@@ -42,7 +56,7 @@ fn options(config: &StoreConfig, url: &StoreUrl) -> anyhow::Result<OpenOptions> 
         .memory(|memory| memory.max_keys(config.memory_keys).max_ids(config.memory_ids))
         .redis(|redis| {
             let redis = redis.deadline(config.deadline).total(config.total);
-            redis.prefix(&config.prefix).connections(config.connections)
+            redis.prefix(&config.prefix).connections(config.connections).queue_max(config.queue_max)
         });
     let options = match &config.password_file {
         Some(file) => options.redis(|redis| redis.password_file(file)),

@@ -151,6 +151,8 @@ fn the_unit_starts_the_binary_and_may_do_little() {
         ("ProtectSystem", "strict"),
         ("MemoryDenyWriteExecute", "yes"),
         ("EnvironmentFile", "-/etc/ratekeeper/environment"),
+        ("StateDirectory", "ratekeeper"),
+        ("Environment", "RATEKEEPER_STORE=memory+dir:///var/lib/ratekeeper"),
     ] {
         assert_eq!(setting(name), value, "{name}");
     }

@@ -1,10 +1,16 @@
 //! Traces and metrics arrive at a collector, and a collector that is away disturbs nobody.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use flate2::read::GzDecoder;
+use ratekeeper_testkit::servers::{Flavour, Server};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value as Json, json};
 
 use crate::binary::{Running, command};
@@ -25,7 +31,7 @@ fn collector_that(
     // It ends with the test, which nobody waits for any more then.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let (mut reader, path, document) = receive(stream);
+            let (mut reader, path, document) = receive(stream, false);
             let status = answers(&path);
             // Kept before it is answered: when the server has ended, everything is there.
             if keep.send((path, document)).is_err() {
@@ -37,7 +43,7 @@ fn collector_that(
     (address, kept)
 }
 
-fn receive(stream: TcpStream) -> (BufReader<TcpStream>, String, Json) {
+fn receive<S: Read>(stream: S, is_compressed: bool) -> (BufReader<S>, String, Json) {
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -53,6 +59,13 @@ fn receive(stream: TcpStream) -> (BufReader<TcpStream>, String, Json) {
     let mut body = vec![0; length.parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
     let path = lines[0].split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(lines.iter().any(|line| line == "content-encoding: gzip"), is_compressed, "{lines:?}");
+    if is_compressed {
+        let (compressed, mut text) = (body.len(), Vec::new());
+        GzDecoder::new(&body[..]).read_to_end(&mut text).unwrap();
+        assert!(compressed < text.len() / 2, "{compressed} of {} bytes", text.len());
+        body = text;
+    }
     (reader, path, serde_json::from_slice(&body).unwrap())
 }
 
@@ -244,4 +257,61 @@ fn what_finishes_while_stopping_is_told() {
     assert!(spans_of(&all).iter().any(|span| span["traceId"] == trace), "{all:?}");
     let metrics = last(&all, "/v1/metrics").to_string();
     assert!(metrics.contains("/v1/limit"), "what it counted is there too: {metrics}");
+}
+
+/// A collector that speaks TLS with the certificate of a test server, and takes what is compressed.
+fn encrypted_collector(certified: &Server) -> (SocketAddr, Receiver<(String, Json)>) {
+    let at = |name: &str| certified.dir().join(name);
+    let certificate = CertificateDer::from_pem_file(at("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(at("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (keep, kept) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+            // One that does not trust the certificate goes away.
+            if stream.conn.complete_io(&mut stream.sock).is_err() {
+                continue;
+            }
+            let (mut reader, path, document) = receive(stream, true);
+            if keep.send((path, document)).is_err() {
+                return;
+            }
+            let _ = write!(reader.get_mut(), "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{{}}");
+        }
+    });
+    (address, kept)
+}
+
+#[test]
+fn a_collector_is_spoken_to_over_tls_and_compressed() {
+    let certified = Server::start_tls(Flavour::Redis7);
+    let (address, kept) = encrypted_collector(&certified);
+    let (url, authority) = (format!("https://{address}"), certified.ca_file());
+    let settings = ["--http", "127.0.0.1:0", "--otlp", &url, "--otlp-compression", "gzip"];
+    let trusted = ["--otlp-ca", authority.to_str().unwrap()];
+    let server = Running::start(&mut command(&[&settings[..], &trusted].concat()));
+    server.client().get("/healthz");
+    server.signal("TERM");
+    let (status, logged) = server.end();
+    assert_eq!(status, Some(0), "{logged}");
+    assert!(!logged.contains("the collector does not take"), "{logged}");
+    let all: Vec<(String, Json)> = kept.try_iter().collect();
+    assert_eq!(spans_of(&all)[0]["name"], "GET /healthz");
+    assert_eq!(of_resource(last(&all, "/v1/metrics"), "service.name").as_deref(), Some("ratekeeper"));
+
+    // Of another authority, the certificate is as good as none.
+    let other = Server::start_tls(Flavour::Redis7);
+    let other = ["--otlp-ca", &other.ca_file().to_str().unwrap().to_owned()];
+    let server = Running::start(&mut command(&[&settings[..], &other].concat()));
+    server.client().get("/healthz");
+    server.signal("TERM");
+    let (status, logged) = server.end();
+    assert_eq!(status, Some(0), "{logged}");
+    assert!(logged.contains("cannot agree on TLS"), "{logged}");
+    assert_eq!(kept.try_iter().count(), 0);
 }

@@ -23,6 +23,27 @@ fn stopped(server: Running) -> String {
 }
 
 #[test]
+fn header_fields_of_old_are_sent_if_that_is_wanted() {
+    let call = json!({ "charges": [{ "key": "ann", "quota": "5/min" }] });
+    let wanted = ["--http", INSIDE, "--legacy-headers", "x-ratelimit", "--legacy-reset", "epoch"];
+    let server = Running::start(&mut command(&wanted));
+    let answer = server.client().call("/v1/limit", &call);
+    let field = |name: &str| answer.header(name).unwrap_or_else(|| panic!("{name}")).to_owned();
+    assert_eq!(
+        (field("x-ratelimit-limit"), field("x-ratelimit-remaining")),
+        ("5".to_owned(), "4".to_owned())
+    );
+    let reset: u64 = field("x-ratelimit-reset").parse().unwrap();
+    assert!(reset > 1_700_000_000, "{reset} seconds since 1970");
+    assert!(answer.header("ratelimit").is_some(), "beside the standard ones");
+    stopped(server);
+    let server = Running::start(command(&["--http", INSIDE]).env("RATEKEEPER_LEGACY_HEADERS", "ratelimit"));
+    let answer = server.client().call("/v1/limit", &call);
+    let reset: u64 = answer.header("ratelimit-reset").unwrap().parse().unwrap();
+    assert!(reset <= 60, "{reset} seconds from now");
+}
+
+#[test]
 fn whoever_says_that_operators_are_served_after_all_wins_over_those_below() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ratekeeper.toml");

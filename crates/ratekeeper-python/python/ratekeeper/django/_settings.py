@@ -9,6 +9,7 @@
     RATELIMIT_ON_OUTAGE = "allow"                 # "allow", "deny", "local"
     RATELIMIT_LEGACY_HEADERS = False              # RateLimit-Limit, -Remaining and -Reset as well
     RATELIMIT_USE_X_PREFIX = False                # the same as X-RateLimit-*
+    RATELIMIT_LEGACY_RESET = "delta"              # what their Reset counts: seconds from now, or "epoch"
     RATELIMIT_BODY = "detail"                     # of a 429; or "problem"
     RATELIMIT_RETRY_AFTER_SPREAD = 0              # percent by which Retry-After is lengthened at random
 """
@@ -111,11 +112,13 @@ def http_options() -> HttpOptions:
     body = _one_of("RATELIMIT_BODY", "detail", ("detail", "problem"))
     with_x = getattr(settings, "RATELIMIT_USE_X_PREFIX", False)
     plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", False)
+    reset = _one_of("RATELIMIT_LEGACY_RESET", "delta", ("delta", "epoch"))
     spread = getattr(settings, "RATELIMIT_RETRY_AFTER_SPREAD", 0)
     try:
         return HttpOptions(
             body=body,
             legacy="X-RateLimit" if with_x else "RateLimit" if plain else None,
+            legacy_reset=reset,
             retry_after_spread=spread,
         )
     except (TypeError, ValueError) as error:

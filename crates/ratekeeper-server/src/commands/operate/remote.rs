@@ -1,6 +1,5 @@
 //! A server that is asked over HTTP.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -10,11 +9,9 @@ use http::{HeaderValue, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use ratekeeper_server::files::{self, AUTHORITIES_BYTES_MAX};
 use ratekeeper_server::serve::{TOKEN_VARIABLE, Token};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use ratekeeper_server::{files, trust};
+use rustls::pki_types::ServerName;
 use serde_json::Value as Json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -37,7 +34,7 @@ impl Remote {
     pub(super) fn new(server: &str, options: &TargetOptions) -> Result<Self, Failure> {
         let uri = address(server)?;
         let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
-        let tls = is_tls.then(|| connector(options)).transpose();
+        let tls = is_tls.then(|| trust::connector(options.server_ca.as_deref())).transpose();
         let tls = tls.map_err(|error| Failure::new(format!("--server-ca {error:#}")))?;
         Ok(Self {
             uri,
@@ -128,26 +125,4 @@ fn authorization(options: &TargetOptions) -> Result<Option<HeaderValue>, Failure
     let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(Failure::new)?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-fn connector(options: &TargetOptions) -> anyhow::Result<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    match &options.server_ca {
-        Some(path) => {
-            let pem = files::bytes(path, AUTHORITIES_BYTES_MAX)?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.with_context(|| format!("{}: expected PEM", path.display()))?;
-                roots.add(certificate).with_context(|| path.display().to_string())?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    if roots.is_empty() {
-        bail!("there is no certificate to trust; expected some in PEM form");
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth())))
 }

@@ -40,7 +40,7 @@ impl Target {
     async fn store(options: &TargetOptions, policy: Option<&Path>) -> Result<Self, Failure> {
         let prefix = options.store_prefix.clone().unwrap_or_default();
         let address = Address { prefix, ..Address::of(&options.store, None)? };
-        if address.url.is_memory() {
+        if address.url.is_memory() && address.url.directory().is_none() {
             return Err(Failure::new(
                 "--store: got memory, which ends with this command; expected a server's URL",
             )

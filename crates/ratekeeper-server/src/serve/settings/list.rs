@@ -46,9 +46,30 @@ settings! {
         #[arg(value_name = "FILE|FOLDER|URL", env = "RATEKEEPER_POLICY", hide_env_values = true)]
         pub policy: Secret,
 
+        /// The database of a MongoDB that has the policies [default: ratekeeper]
+        #[arg(value_name = "NAME", env = "RATEKEEPER_MONGODB_DATABASE")]
+        pub mongodb_database: String,
+
+        /// The collection of a MongoDB that has the policies [default: policies]
+        #[arg(value_name = "NAME", env = "RATEKEEPER_MONGODB_COLLECTION")]
+        pub mongodb_collection: String,
+
+        /// Milliseconds between looks at a MongoDB that has the policies [default: 30000]
+        #[arg(value_name = "MS", env = "RATEKEEPER_MONGODB_INTERVAL")]
+        pub mongodb_interval: u64,
+
+        /// Keeps the last good policies of a MongoDB in this file, so that the server starts while it is away
+        #[arg(value_name = "FILE", env = "RATEKEEPER_MONGODB_COPY")]
+        pub mongodb_copy: PathBuf,
+
         /// Where counters live, such as redis://127.0.0.1:6379 or redis+sentinel://host:26379/service [default: what the policy names, else memory]
         #[arg(value_name = "URL", env = "RATEKEEPER_STORE", hide_env_values = true)]
         pub store: Secret,
+
+        /// Keeps counters, overrides, switches and ids of a store in memory in this directory, through restarts and
+        /// crashes; the same as --store memory+dir://DIR
+        #[arg(value_name = "DIR", env = "RATEKEEPER_DATA")]
+        pub data: PathBuf,
 
         /// Who signs the certificate of the store's server, in PEM
         #[arg(value_name = "FILE", env = "RATEKEEPER_STORE_CA")]
@@ -69,6 +90,10 @@ settings! {
         /// What every key in the store begins with, to share it with others [default: nothing]
         #[arg(value_name = "TEXT", env = "RATEKEEPER_STORE_PREFIX")]
         pub store_prefix: String,
+
+        /// Checks that may wait for a connection to the store; more are an overload at once [default: 10000]
+        #[arg(value_name = "N", env = "RATEKEEPER_STORE_QUEUE")]
+        pub store_queue: usize,
 
         /// Connections to the store [default: 1]
         #[arg(value_name = "N", env = "RATEKEEPER_STORE_CONNECTIONS")]
@@ -139,6 +164,14 @@ settings! {
         #[arg(value_name = "N", env = "RATEKEEPER_CONNECTIONS_MAX")]
         pub connections_max: usize,
 
+        /// Header fields of old beside the standard ones: off, ratelimit or x-ratelimit [default: off]
+        #[arg(value_name = "FIELDS", env = "RATEKEEPER_LEGACY_HEADERS")]
+        pub legacy_headers: String,
+
+        /// What the Reset of those fields counts: delta, seconds from now, or epoch, seconds since 1970 [default: delta]
+        #[arg(value_name = "COUNT", env = "RATEKEEPER_LEGACY_RESET")]
+        pub legacy_reset: String,
+
         /// Percent by which each Retry-After is lengthened at random, so that the denied do not return together [default: 0]
         #[arg(value_name = "PERCENT", env = "RATEKEEPER_RETRY_AFTER_SPREAD")]
         pub retry_after_spread: u64,
@@ -151,9 +184,17 @@ settings! {
         #[arg(value_name = "SECONDS", env = "RATEKEEPER_SHUTDOWN_SECONDS")]
         pub shutdown_seconds: u64,
 
-        /// Sends traces and metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318
+        /// Sends traces and metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318 or https://collector:4318
         #[arg(value_name = "URL", env = "RATEKEEPER_OTLP", hide_env_values = true)]
         pub otlp: Secret,
+
+        /// Who signs the certificate of an https:// collector, in PEM [default: whom the system trusts]
+        #[arg(value_name = "FILE", env = "RATEKEEPER_OTLP_CA")]
+        pub otlp_ca: PathBuf,
+
+        /// How what is sent to a collector is compressed: none or gzip [default: none]
+        #[arg(value_name = "HOW", env = "RATEKEEPER_OTLP_COMPRESSION")]
+        pub otlp_compression: String,
     }
 }
 

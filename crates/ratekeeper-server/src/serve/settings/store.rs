@@ -6,13 +6,15 @@ use std::time::Duration;
 use anyhow::bail;
 use ratekeeper::bounds::{MAX_IDS, MAX_KEYS_DEFAULT};
 use ratekeeper::store::redis::{
-    CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, TOTAL_DEADLINES_DEFAULT, TOTAL_MAX,
+    CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, QUEUE_MAX_DEFAULT, TOTAL_DEADLINES_DEFAULT, TOTAL_MAX,
 };
 
 use super::{Secret, Settings};
 
 /// The longest prefix of the store's keys, in bytes.
 const PREFIX_BYTES_MAX: usize = 128;
+/// Checks that can be told to wait for a connection.
+const QUEUE_MAX: usize = 1_000_000;
 /// Counters, and ids, that memory can be told to keep: each store has a few hundred parts,
 /// and with fewer some would have no room for what one check needs.
 const KEPT_MIN: usize = 1_000;
@@ -30,6 +32,7 @@ pub(in crate::serve) struct StoreConfig {
     pub(in crate::serve) total: Duration,
     pub(in crate::serve) prefix: String,
     pub(in crate::serve) connections: usize,
+    pub(in crate::serve) queue_max: usize,
     pub(in crate::serve) memory_keys: usize,
     pub(in crate::serve) memory_ids: usize,
 }
@@ -49,7 +52,7 @@ impl StoreConfig {
         let four = deadline * TOTAL_DEADLINES_DEFAULT;
         let total = millis("store-total", settings.store_total, four, deadline, TOTAL_MAX)?;
         Ok(Self {
-            url: settings.store.clone(),
+            url: url(settings)?,
             ca: settings.store_ca.clone(),
             password_file: settings.store_password_file.clone(),
             deadline,
@@ -60,9 +63,29 @@ impl StoreConfig {
                 settings.store_connections.unwrap_or(1),
                 CONNECTIONS_MAX,
             )?,
+            queue_max: super::bounded(
+                "store-queue",
+                settings.store_queue.unwrap_or(QUEUE_MAX_DEFAULT),
+                QUEUE_MAX,
+            )?,
             memory_keys: kept("memory-keys", settings.memory_keys.unwrap_or(MAX_KEYS_DEFAULT))?,
             memory_ids: kept("memory-ids", settings.memory_ids.unwrap_or(MAX_IDS))?,
         })
+    }
+}
+
+/// Where counters are: what `store` says, or in memory with a directory.
+fn url(settings: &Settings) -> anyhow::Result<Option<Secret>> {
+    let Some(directory) = &settings.data else { return Ok(settings.store.clone()) };
+    match &settings.store {
+        Some(Secret(store)) if store != "memory" && store != "memory://" => {
+            bail!("data: got another store beside it; expected one of data and store")
+        }
+        _ => {}
+    }
+    match directory.to_str().filter(|path| !path.is_empty()) {
+        Some(path) => Ok(Some(Secret(format!("memory+dir://{path}")))),
+        None => bail!("data: got {directory:?}; expected the path of a directory in UTF-8"),
     }
 }
 
@@ -110,6 +133,12 @@ mod tests {
                 Settings { store_connections: Some(65), ..all() },
                 "store-connections: got 65; expected 1 to 64",
             ),
+            (Settings { store_queue: Some(0), ..all() }, "store-queue: got 0; expected 1 to 1000000"),
+            (
+                Settings { data: Some("/d".into()), store: secret("redis://h"), ..all() },
+                "data: got another store",
+            ),
+            (Settings { data: Some("".into()), ..all() }, "data: got \"\"; expected the path"),
             (Settings { memory_keys: Some(999), ..all() }, "memory-keys: got 999; expected 1000 to"),
             (Settings { memory_ids: Some(0), ..all() }, "memory-ids: got 0; expected 1000 to"),
         ];
@@ -121,5 +150,8 @@ mod tests {
         let config = StoreConfig::of(&said).unwrap();
         assert_eq!((config.deadline.as_millis(), config.prefix.as_str()), (80, "live:"));
         assert_eq!(config.total.as_millis(), 320, "four deadlines");
+        let kept = Settings { data: Some("/var/lib/a b".into()), store: secret("memory"), ..all() };
+        let url = StoreConfig::of(&kept).unwrap().url;
+        assert_eq!(url.map(|Secret(url)| url).as_deref(), Some("memory+dir:///var/lib/a b"));
     }
 }
