@@ -60,7 +60,8 @@ fn everything_is_there_after_a_stop() {
     refund["units"] = json!(9);
     let back = client.call("/v1/refund", &refund);
     assert_eq!(back.json()["units"], 5, "a receipt of before is good for the rest: {}", back.text());
-    let metrics = client.get("/metrics").text();
+    let answer = client.get("/metrics");
+    let metrics = answer.text();
     for name in ["ratekeeper_data_bytes ", "ratekeeper_data_age_seconds ", "ratekeeper_data_failures_total 0"]
     {
         assert!(metrics.contains(name), "{name}: {metrics}");
@@ -116,7 +117,8 @@ fn a_crash_loses_no_override_and_no_switch_that_was_acknowledged() {
         assert_eq!(client.call("/v1/overrides/get", &override_of(number)).json()["limit"], number);
     }
     assert!(acknowledged >= ROUNDS * 3);
-    let metrics = client.get("/metrics").text();
+    let answer = client.get("/metrics");
+    let metrics = answer.text();
     assert!(metrics.contains("ratekeeper_data_damaged 0"), "{metrics}");
 }
 
@@ -194,7 +196,8 @@ fn a_full_disk_refuses_overrides_and_decides_on() {
     assert_eq!(client.call("/v1/overrides/get", &override_of(0)).json()["limit"], 0);
     let left = charge(&mut client, "ann");
     assert_eq!(charge(&mut client, "ann"), left - 1, "counters go on");
-    let metrics = client.get("/metrics").text();
+    let answer = client.get("/metrics");
+    let metrics = answer.text();
     assert!(metrics.contains("ratekeeper_data_failing 1"), "{metrics}");
     server.signal("TERM");
     let (status, logged) = server.end();

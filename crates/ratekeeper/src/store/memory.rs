@@ -70,7 +70,7 @@ use super::{
     CounterClaims, FailureKinds, Health, Overrides, SECRET_BYTES, Store, StoreError, StoreErrorKind,
     StoreFuture, random_secret,
 };
-use crate::audit::AuditLog;
+use crate::audit::{Audit, AuditLog};
 use crate::clock::SystemClock;
 use crate::control::{Control, ControlCell};
 
