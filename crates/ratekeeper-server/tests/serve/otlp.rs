@@ -306,8 +306,9 @@ fn a_collector_is_spoken_to_over_tls_and_compressed() {
 
     // Of another authority, the certificate is as good as none.
     let other = Server::start_tls(Flavour::Redis7);
-    let other = ["--otlp-ca", &other.ca_file().to_str().unwrap().to_owned()];
-    let server = Running::start(&mut command(&[&settings[..], &other].concat()));
+    let authority = other.ca_file();
+    let trusted = ["--otlp-ca", authority.to_str().unwrap()];
+    let server = Running::start(&mut command(&[&settings[..], &trusted].concat()));
     server.client().get("/healthz");
     server.signal("TERM");
     let (status, logged) = server.end();

@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_the_store_is_named_with_what_would_be_right() {
         let all = Settings::default;
-        let cases: [(Settings, &str); 10] = [
+        let secret = |text: &str| Some(Secret(text.to_owned()));
+        let cases: [(Settings, &str); 13] = [
             (Settings { store_deadline: Some(0), ..all() }, "store-deadline: got 0; expected 1 to 60000"),
             (Settings { store_deadline: Some(60_001), ..all() }, "store-deadline: got 60001"),
             (Settings { store_total: Some(24), ..all() }, "store-total: got 24; expected 25 to 240000"),
