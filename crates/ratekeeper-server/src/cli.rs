@@ -84,10 +84,10 @@ pub(crate) enum Command {
     Inspect(InspectOptions),
     /// Lists the counters of a service, a rule or an organisation, a page at a time
     Counters(CountersOptions),
-    /// Shows what a project, an organisation or a key has used and has left under every rule
+    /// Shows what a project or a key has used and has left under every rule
     #[command(after_help = LOOK_HELP)]
     Usage(UsageOptions),
-    /// Says why a request is limited: rules, limits, who set them, and when it passes again
+    /// Says why a request is limited, and when it passes again
     #[command(after_help = "Exit status: 0 the request passes, 1 it would be denied, 2 could not look.")]
     Explain(Box<ExplainOptions>),
     /// Shows the keys and rules that are limited most, live
@@ -279,7 +279,7 @@ pub(crate) enum PolicyCommand {
     /// Says what is wrong with policies before they are used
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
     Check(PolicyCheckOptions),
-    /// Sends requests to a policy in virtual time, and says where it decides otherwise than expected
+    /// Tests what a policy decides, in virtual time
     #[command(after_help = "Exit status: 0 all is as expected, 1 something is not, 2 could not test.\n\
                       docs/cli.md says what cases look like.")]
     Test(PolicyTestOptions),

@@ -164,9 +164,10 @@ impl Http {
                 unread(Problem::new(503, TOO_MANY))
             }
             None => response(Problem::new(404, "there is no such call; /openapi.json tells of all").into()),
-            Some(call) if !self.side.serves(call) => {
-                unread(Problem::new(404, "another listener of this server serves this call"))
-            }
+            Some(call) if !self.side.serves(call) => refused(
+                Problem::new(404, "another listener of this server serves this call").into(),
+                call.body,
+            ),
             Some(call) if !call.method.is(&head.method) => {
                 let allowed = call.method.allow();
                 let mut response = response(Problem::new(405, format!("expected {allowed}")).into());

@@ -242,7 +242,13 @@ fn a_body_comes_from_standard_input() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("a pipe").write_all(br#"{"tenant_id": 7, "origins": [1]}"#).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    assert_printed(&output, 0, "allowed: tenant has 100 of 100 left (100/min)\n", "");
+    assert_printed(
+        &output,
+        0,
+        "allowed: tenant has 100 of 100 left (100/min)\n  tenant counts tenant:7\n  \
+         per-user does not apply: none of its keys resolves\n",
+        "",
+    );
 }
 
 #[test]
@@ -270,7 +276,13 @@ fn a_folder_of_policies_needs_a_service() {
         "hint: there are other, search",
     );
     let output = check(&["--policy", path, "--service", "other", "--claim", "user=ann", "--peek"]);
-    assert_printed(&output, 0, "allowed: per-user has 2 of 2 left (2/min)\n", "");
+    assert_printed(
+        &output,
+        0,
+        "allowed: per-user has 2 of 2 left (2/min)\n  per-user counts user:ann\n  \
+         tenant does not apply: its condition does not hold\n",
+        "",
+    );
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn looked_at(look: &[&str], place: &[&str]) {
             "decided by search/per-project",
             "passes again at 20",
             "search/rare",
-            "another route, method or path",
+            "its condition does not hold",
         ],
     );
     is_done(&at("explain --claim project=43", look), 0, &["search/per-project"]);

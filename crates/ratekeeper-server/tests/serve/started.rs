@@ -239,7 +239,7 @@ fn what_an_operator_does_is_on_record_without_a_key() {
     assert_eq!(server.client().post("/v1/reset", call).status, 200);
     assert_eq!(server.client().post("/v1/reset", "{\"charges\":[]}").status, 422);
     let logged = stopped(server);
-    assert!(logged.contains("an operator had counters forgotten forgotten=1 by=local\n"), "{logged}");
+    assert!(logged.contains("an operator had counters forgotten forgotten=1 by=\"local\"\n"), "{logged}");
     assert!(logged.contains("an operator could not have counters forgotten status=422"), "{logged}");
     assert_eq!(logged.matches("had counters forgotten").count(), 1, "{logged}");
     assert!(!logged.contains("a-key-of-somebody"), "{logged}");

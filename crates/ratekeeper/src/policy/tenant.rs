@@ -47,11 +47,16 @@ impl<'a> TenantFacts<'a> {
             Some(OverridesSpec { organisation, project, .. }) => {
                 (organisation.only_claim(), project.only_claim())
             }
-            None => (Some(super::ORGANISATION_DEFAULT), Some(super::PROJECT_DEFAULT)),
+            None => (claim_in(super::ORGANISATION_DEFAULT), claim_in(super::PROJECT_DEFAULT)),
         };
         let of_plan = rule.plans.as_ref().and_then(|plans| plans.plan.only_claim());
         Self { claims: [(of_organisation, organisation), (of_project, project), (of_plan, plan)], route }
     }
+}
+
+/// The claim in a template that is nothing else.
+fn claim_in(template: &str) -> Option<&str> {
+    template.strip_prefix("{identity.")?.strip_suffix('}')
 }
 
 impl Facts for TenantFacts<'_> {

@@ -6,16 +6,17 @@ use super::{Inner, RedisStore};
 use crate::audit::{AUDIT_LINES_MAX, Audit, validated};
 use crate::store::{StoreError, StoreFuture};
 
-/// Appends a line and drops the oldest, in one step. ARGV: the line; how many stay.
+/// Drops the oldest lines and appends one, in one step; in this order, so that a server that refuses either command has
+/// done nothing. ARGV: the line; how many stay beside it.
 const APPEND: &str = "\
-redis.call('RPUSH', KEYS[1], ARGV[1])
-redis.call('LTRIM', KEYS[1], -tonumber(ARGV[2]), -1)";
+redis.call('LTRIM', KEYS[1], -tonumber(ARGV[2]), -1)
+redis.call('RPUSH', KEYS[1], ARGV[1])";
 
 impl Inner {
     async fn append_audit(&self, line: &str) -> Result<(), StoreError> {
         let line = validated(line)?;
         let mut append = cmd("EVAL");
-        append.arg(APPEND).arg(1).arg(self.layout.audit()).arg(line).arg(AUDIT_LINES_MAX);
+        append.arg(APPEND).arg(1).arg(self.layout.audit()).arg(line).arg(AUDIT_LINES_MAX - 1);
         self.send::<()>(append).await
     }
 

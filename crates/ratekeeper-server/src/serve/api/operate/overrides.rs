@@ -86,7 +86,8 @@ impl Api {
                 Some(true) => Some(self.relief(scope)?),
                 Some(false) | None => None,
             };
-            let mut change = Change::new(caller, "/v1/overrides/set", about(scope));
+            let change = Change::new(caller, "/v1/overrides/set", about(scope));
+            let mut change = change.because(call.reason.as_ref(), call.author.as_ref());
             change.before = self.before(scope).await?;
             change.after = shown(scope, &to);
             let set = async { self.put_override(scope, to.clone()).await.map_err(of_override) };
