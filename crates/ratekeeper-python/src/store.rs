@@ -239,8 +239,8 @@ impl Store {
         Ok(Health(self.live()?.health()))
     }
 
-    /// The metrics of this process: of the store, of requests that were decided without it, and of `policies`. For
-    /// `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
+    /// The metrics of this process: of the store, of decisions by rule, of requests that were decided without the store,
+    /// and of `policies`. For `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
     #[pyo3(signature = (policies = None))]
     fn metrics(&self, policies: Option<&Bound<'_, Policies>>) -> PyResult<Vec<Metric>> {
         let mut metrics = Metrics::new(self.live()?);

@@ -506,8 +506,8 @@ class Store:
     def health(self) -> Health: ...
     # Each is a name, what it means, "counter" or "gauge", and values with their labels.
     def metrics(self, policies: Policies | None = None) -> list[tuple[str, str, str, list[tuple[dict[str, str], int]]]]:
-        """The metrics of this process: of the store, of requests that were decided without it, and of `policies`. For
-        `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
+        """The metrics of this process: of the store, of decisions by rule, of requests that were decided without the store,
+        and of `policies`. For `ratekeeper.prometheus` and `ratekeeper.opentelemetry`.
         """
 
     def ping(self) -> None:

@@ -132,12 +132,12 @@ impl RuleSeries {
     fn of_rule(&self, rule: Name) -> Option<Arc<OfRule>> {
         let known = self.rules.load().get(&rule).cloned();
         // A rule stands for two: its own limits, and those of single keys.
-        known.or_else(|| self.room_for(2).then(|| entry(&self.rules, rule)))
+        known.or_else(|| self.room_for(2).then(|| entry(&self.rules, &rule)))
     }
 
     fn of_plan(&self, of_rule: &OfRule, plan: &str) -> Option<Arc<Outcomes>> {
         let known = of_rule.plans.load().get(plan).cloned();
-        known.or_else(|| self.room_for(1).then(|| entry(&of_rule.plans, plan.into())))
+        known.or_else(|| self.room_for(1).then(|| entry(&of_rule.plans, &plan.into())))
     }
 
     fn room_for(&self, more: usize) -> bool {
@@ -176,7 +176,7 @@ impl RuleSeries {
 }
 
 /// The value of a key, made if there is none.
-fn entry<K: Clone + Eq + std::hash::Hash, V: Default>(map: &ArcSwap<HashMap<K, Arc<V>>>, key: K) -> Arc<V> {
+fn entry<K: Clone + Eq + std::hash::Hash, V: Default>(map: &ArcSwap<HashMap<K, Arc<V>>>, key: &K) -> Arc<V> {
     let fresh = Arc::<V>::default();
     let grown = |known: &Arc<HashMap<K, Arc<V>>>| {
         let mut grown = HashMap::clone(known);
@@ -185,7 +185,7 @@ fn entry<K: Clone + Eq + std::hash::Hash, V: Default>(map: &ArcSwap<HashMap<K, A
     };
     map.rcu(grown);
     // Another thread may have been first.
-    map.load().get(&key).cloned().unwrap_or(fresh)
+    map.load().get(key).cloned().unwrap_or(fresh)
 }
 
 /// Decisions by rule and plan: all that were counted, and those of `policies` that have decided nothing yet.

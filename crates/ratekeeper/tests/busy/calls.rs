@@ -60,7 +60,7 @@ struct Witness {
 
 impl Witness {
     fn start(port: u16, deadline: Duration) -> Self {
-        let (late, stop): (Arc<Mutex<Vec<_>>>, Arc<AtomicBool>) = Default::default();
+        let (late, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
         let (notes, stopped) = (Arc::clone(&late), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
