@@ -7,7 +7,7 @@ import signal
 import traceback
 from collections.abc import Callable
 
-CHILD_DEADLINE = 30
+CHILD_DEADLINE = 60
 
 
 def fork(work: Callable[[], bool]) -> int:

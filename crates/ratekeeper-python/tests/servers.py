@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 FOLDER = pathlib.Path(os.environ.get("RATEKEEPER_SERVERS") or REPOSITORY / "target" / "servers")
-START_DEADLINE = 20.0
+START_DEADLINE = 60.0
 # Below the ports that the kernel gives to connections. A client that keeps trying a dead server in
 # that range would one day be given its port, and the server could not come back.
 PORTS = range(20_000, 32_000)
@@ -34,7 +34,7 @@ PORT_TRIES = 5
 WATCHDOG = 'read -r _; kill -KILL "$1"; rm -rf -- "$2"'
 
 
-def wait_for(condition: Callable[[], T], deadline: float = 20.0) -> T:
+def wait_for(condition: Callable[[], T], deadline: float = 60.0) -> T:
     """Waits until a condition holds, and returns what it says."""
     end = time.monotonic() + deadline
     while True:
