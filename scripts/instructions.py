@@ -69,7 +69,12 @@ IN_PROCESS = {
     "axum-denied": 5_000,
     "server-limit": 20_000,
 }
-IN_SERVER = {"script-short-way": 2_000, "script-four-tiers": 1_000, "script-override": 1_000}
+IN_SERVER = {
+    "script-short-way": 2_000,
+    "script-four-tiers": 1_000,
+    "script-mixed-tiers": 1_000,
+    "script-override": 1_000,
+}
 # Of Python the start is counted, too: it is taken away by asking twice as much.
 IN_PYTHON = {"python-check": 100_000}
 # Those that need a server, but are not measured in it.

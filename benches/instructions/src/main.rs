@@ -34,6 +34,7 @@ const PATHS: [(&str, Path); 16] = [
     ("redis-batch", redis::batch),
     ("script-short-way", redis::short_way),
     ("script-four-tiers", redis::four_tiers),
+    ("script-mixed-tiers", redis::mixed_tiers),
     ("script-override", redis::overridden),
     ("http-fields", web::fields),
     ("web-layer", web::layer),

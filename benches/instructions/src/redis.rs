@@ -46,6 +46,11 @@ pub(super) fn four_tiers(run: &Run) -> Result<()> {
     ask_script(run, &[PLENTY, "200000/2d", "300000/3d", "400000/4d"])
 }
 
+/// Three quotas up to an hour and one of a day, which is in a key of its own.
+pub(super) fn mixed_tiers(run: &Run) -> Result<()> {
+    ask_script(run, &["1000000/m", "2000000/2m", "100000/h", PLENTY])
+}
+
 /// A fixed window whose project has a limit of its own.
 pub(super) fn overridden(run: &Run) -> Result<()> {
     let quota: Quota = "1000/d fixed_window".parse()?;

@@ -135,6 +135,8 @@ pub struct Held<C> {
     /// The counter it stands in.
     pub counter: C,
     quota: Quota,
+    /// The window of rule or plan, in microseconds: a log keeps entries for it, whatever an override's is.
+    own_window: u64,
     cost: u32,
     flat: bool,
     receipt: Receipt,
@@ -144,7 +146,9 @@ impl<C> Held<C> {
     /// The charge as a decision left it; `None` if it was not charged.
     pub fn new(counter: C, charge: &Charge<'_>, verdict: &crate::decision::Verdict) -> Option<Self> {
         let receipt = verdict.receipt()?;
-        Some(Self { counter, quota: verdict.quota, cost: verdict.cost, flat: charge.flat, receipt })
+        let own_window = charge.quota().window_micros();
+        let (quota, cost) = (verdict.quota, verdict.cost);
+        Some(Self { counter, quota, own_window, cost, flat: charge.flat, receipt })
     }
 
     /// What it is made of, for a store that keeps it elsewhere as well.
@@ -183,6 +187,7 @@ impl<C> Held<C> {
         if actual <= self.cost {
             state.refund(&self.quota, now, self.cost - actual, self.receipt);
         } else {
+            state.keep_for(self.own_window);
             state.top_up(&self.quota, now, actual - self.cost);
         }
     }

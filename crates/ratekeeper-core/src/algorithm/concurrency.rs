@@ -128,7 +128,7 @@ impl Counter for Concurrency {
 
     fn top_up(&mut self, quota: &Quota, now: u64, cost: u32) {
         self.begin_anew(now);
-        self.window = self.window.max(quota.window_micros());
+        self.window = self.window.max(quota.window_micros()).max(self.own_window);
         self.take(quota, now, cost);
     }
 

@@ -44,7 +44,9 @@ async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
             }
             let quotas = quotas::read(options)?;
             let opened = open(options, None).await?;
-            (quotas::decide(&opened, &quotas, options).await?, Seen::default())
+            let decision = quotas::decide(&opened, &quotas, options).await?;
+            let names = quotas.iter().map(|limit| limit.name().to_owned()).collect();
+            (decision, Seen { names, ..Seen::default() })
         }
         Some(_) if !options.quotas.is_empty() || !options.and.is_empty() => {
             return Err(Failure::new("got quotas and --policy; expected one of them")
@@ -53,7 +55,7 @@ async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
         Some(path) => {
             let by = ByPolicy::read(path, options)?;
             let opened = open(options, by.store()).await?;
-            by.decide(&opened, options).await?
+            (by.decide(&opened, options).await?, Vec::new())
         }
     };
     if decision.origin() == Origin::Outage {
@@ -65,13 +67,21 @@ async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
     Ok((decision, seen))
 }
 
-/// What the rules of a policy made of the request.
+/// What is shown beside a decision.
 #[derive(Default)]
 struct Seen {
+    /// The names of quotas that were typed, in the order of the charges.
+    names: Vec<String>,
     /// The rules that apply, each with its key.
     keys: Vec<(&'static str, String)>,
     /// The others, and why they do not.
     not_applied: Vec<(&'static str, &'static str)>,
+}
+
+impl Seen {
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
 }
 
 /// The store, which has answered.

@@ -357,7 +357,7 @@ async fn tiers_that_went_make_no_check_dearer() {
         let rule = Rule::new("api", |user: &str| Some(user.into())).quotas(quotas);
         Limiter::builder(store.clone()).rule(rule).build().unwrap()
     };
-    let (before, after) = (limiter("{rps=100, rpm=200, rph=5000, rpd=500}"), limiter("{rph=5000, rpm=200}"));
+    let (before, after) = (limiter("{rps=200, rpm=200, rph=5000, rpd=500}"), limiter("{rph=5000, rpm=200}"));
     // So much that no check needs a longer time to live.
     assert!(before.check_cost("old", 100).await.unwrap().is_allowed());
     assert!(after.check_cost("new", 100).await.unwrap().is_allowed());

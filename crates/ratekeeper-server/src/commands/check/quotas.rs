@@ -1,7 +1,7 @@
 //! Keys and quotas from the command line, without a policy: on the same counters as
 //! `POST /v1/limit` of a server on the same store.
 
-use ratekeeper::{Charge, Charges, Decision, Field, InvalidInput, Key, Name, OpenedStore, Quota, Quotas};
+use ratekeeper::{Charge, Charges, Decision, Field, InvalidInput, Key, OpenedStore, Quota, Quotas, RawName};
 
 use super::super::opened::unanswered;
 use crate::cli::CheckOptions;
@@ -17,8 +17,15 @@ const BEHIND_KEYS: char = '.';
 /// A quota and whose it is.
 pub(super) struct Limit {
     subject: String,
-    name: Name,
+    name: RawName<'static>,
     quota: Quota,
+}
+
+impl Limit {
+    /// The quota as it was typed.
+    pub(super) fn name(&self) -> &str {
+        self.name.text()
+    }
 }
 
 /// What was typed, in this order: the quotas of KEY, then each `--and`.
@@ -39,14 +46,15 @@ fn limits_of(key: &str, text: &str) -> Result<Vec<Limit>, InvalidInput> {
         Some((name, quota)) if !name.contains('{') => (name.trim(), quota),
         _ => (NAME_DEFAULT, text),
     };
-    let name = Name::within(SPACE, name)?;
+    let named = RawName::within(SPACE, name)?;
     if key.is_empty() {
         // Before something stands behind it.
-        Key::new(name, key)?;
+        Key::raw(&named, key)?;
     }
     let quotas: Quotas = text.parse()?;
     let limit = |(tier, quota): (&str, Quota)| {
-        let name = if tier.is_empty() { name } else { Name::joined(name, tier)? };
+        let text = if tier.is_empty() { name.to_owned() } else { format!("{name}.{tier}") };
+        let name = RawName::within(SPACE, text)?;
         Ok(Limit { subject: format!("{key}{BEHIND_KEYS}"), name, quota })
     };
     quotas.iter().map(limit).collect()
@@ -81,8 +89,42 @@ pub(super) async fn decide(
 
 fn charges(limits: &[Limit], cost: u64) -> Result<Charges<'_>, InvalidInput> {
     let mut charges = Charges::new();
-    for Limit { subject, name, quota } in limits {
-        charges.push(Charge::new(Key::new(*name, subject)?, quota).cost(cost)?)?;
+    for (index, Limit { subject, name, quota }) in (0..).zip(limits) {
+        charges.push(Charge::new(Key::raw(name, subject)?, quota).at_index(index).cost(cost)?)?;
     }
     Ok(charges)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratekeeper::MemoryStore;
+
+    use super::*;
+
+    /// Were each name a rule of its own, each would be below its share, and push out what a rule has.
+    #[test]
+    fn what_is_typed_is_one_rule_whatever_its_names() {
+        let store = MemoryStore::with_max_keys(2_560);
+        let (rule, quota) =
+            (ratekeeper::Name::new("per-user").unwrap(), "100/h fixed_window".parse().unwrap());
+        let users: Vec<String> = (0..100).map(|user| format!("user:{user}")).collect();
+        let charge = |user| Charge::new(Key::new(rule, user).unwrap(), &quota);
+        for user in &users {
+            let charge = charge(user).cost(99).unwrap();
+            assert!(store.decide(&ratekeeper::Check::one(&charge)).unwrap().is_allowed());
+        }
+        for call in 0..400 {
+            let typed =
+                (0..64).map(|number| limits_of(&format!("key{number}"), &format!("n{call}-{number}=1/h")));
+            let limits: Vec<Limit> = typed.flat_map(Result::unwrap).collect();
+            let charges = charges(&limits, 1).unwrap();
+            assert!(store.decide(&charges.check().unwrap()).unwrap().is_allowed());
+        }
+        assert!(store.evicted() > 20_000, "{}", store.evicted());
+        for user in &users {
+            let peeked = charge(user);
+            let decision = store.decide(&ratekeeper::Check::one(&peeked).peek()).unwrap();
+            assert_eq!(decision.verdicts()[0].remaining(), 1, "{user}");
+        }
+    }
 }

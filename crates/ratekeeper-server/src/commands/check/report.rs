@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use ratekeeper::{Decision, Enforcement, Origin, Verdict, printable};
+use ratekeeper::{Decision, Enforcement, Labels, Origin, Verdict, printable};
 use serde::Serialize;
 
 use super::Seen;
@@ -14,16 +14,18 @@ const KEY_CHARS_MAX: usize = 256;
 
 /// A sentence, and where there are several a line for each quota.
 pub(super) fn text(decision: &Decision, seen: &Seen) -> io::Result<()> {
+    let names = seen.names();
+    let labels = Labels(&names);
     let mut out = anstream::stdout();
     let style = if decision.is_allowed() { AnsiColor::Green } else { AnsiColor::Red }.on_default();
-    let sentence = decision.explain();
+    let sentence = decision.labelled(labels).to_string();
     let (word, rest) = sentence.split_at(sentence.find([' ', ':']).unwrap_or(sentence.len()));
     writeln!(out, "{style}{word}{style:#}{rest}")?;
     if decision.verdicts().len() > 1 {
         let dim = Style::new().dimmed();
         for verdict in decision.verdicts() {
             let capacity = verdict.quota().capacity();
-            let (name, left) = (verdict.name(), verdict.remaining());
+            let (name, left) = (labels.of(verdict), verdict.remaining());
             write!(out, "  {name}: {left} of {capacity} left {dim}({}){dim:#}", verdict.quota())?;
             match (verdict.is_admitted(), verdict.enforcement()) {
                 (true, _) => writeln!(out)?,
@@ -44,7 +46,7 @@ pub(super) fn text(decision: &Decision, seen: &Seen) -> io::Result<()> {
 
 /// As the HTTP API tells it: times in whole microseconds, `null` is never.
 #[derive(Serialize)]
-struct JsonDecision {
+struct JsonDecision<'a> {
     allowed: bool,
     origin: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +55,7 @@ struct JsonDecision {
     retry_after_us: Option<u64>,
     proceed_after_us: u64,
     explanation: String,
-    limits: Vec<JsonLimit>,
+    limits: Vec<JsonLimit<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keys: Vec<JsonKey>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -74,8 +76,8 @@ struct JsonNotApplied {
 }
 
 #[derive(Serialize)]
-struct JsonLimit {
-    name: &'static str,
+struct JsonLimit<'a> {
+    name: &'a str,
     quota: String,
     level: &'static str,
     enforced: bool,
@@ -89,10 +91,10 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl From<&Verdict> for JsonLimit {
-    fn from(verdict: &Verdict) -> Self {
+impl<'a> JsonLimit<'a> {
+    fn new(verdict: &Verdict, labels: Labels<'a>) -> Self {
         Self {
-            name: verdict.name().label(),
+            name: labels.of(verdict),
             quota: verdict.quota().to_string(),
             level: verdict.level().as_str(),
             enforced: verdict.enforcement() == Enforcement::Enforce,
@@ -107,6 +109,8 @@ impl From<&Verdict> for JsonLimit {
 pub(super) fn json(decision: &Decision, seen: &Seen) -> io::Result<()> {
     let keys = seen.keys.iter().map(|(rule, key)| JsonKey { rule, key: key.clone() });
     let others = seen.not_applied.iter().map(|(rule, why)| JsonNotApplied { rule, why });
+    let names = seen.names();
+    let labels = Labels(&names);
     let told = JsonDecision {
         allowed: decision.is_allowed(),
         origin: match decision.origin() {
@@ -120,8 +124,8 @@ pub(super) fn json(decision: &Decision, seen: &Seen) -> io::Result<()> {
         at_us: decision.at().as_micros(),
         retry_after_us: decision.retry_after().as_micros(),
         proceed_after_us: micros(decision.proceed_after()),
-        explanation: decision.explain(),
-        limits: decision.verdicts().iter().map(Into::into).collect(),
+        explanation: decision.labelled(labels).to_string(),
+        limits: decision.verdicts().iter().map(|verdict| JsonLimit::new(verdict, labels)).collect(),
         keys: keys.collect(),
         not_applied: others.collect(),
     };

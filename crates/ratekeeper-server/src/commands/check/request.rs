@@ -50,8 +50,11 @@ impl ByPolicy {
         let demand = service.demand(&ask);
         let keys = demand.rules().map(|rule| (rule.rule.label(), rule.subject.to_owned())).collect();
         let others = service.not_applied(&ask).into_iter();
-        let seen =
-            Seen { keys, not_applied: others.map(|(rule, why)| (rule.label(), why.as_str())).collect() };
+        let seen = Seen {
+            names: Vec::new(),
+            keys,
+            not_applied: others.map(|(rule, why)| (rule.label(), why.as_str())).collect(),
+        };
         let decision = if options.peek { demand.peek().await } else { demand.check().await };
         Ok((decision.map_err(Failure::new)?, seen))
     }

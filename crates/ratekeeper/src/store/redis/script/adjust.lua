@@ -242,7 +242,7 @@ end
 
 -- Forgets all counters that a key may stand for.
 local function reset(n, pos, deny_writes)
-  local tag, counted, refused_one = nil, false, false
+  local tag, counted, refused_one
   tag, pos = unpack_from('<I4', blob, pos)
   for _ = 1, n do
     local alg, k

@@ -19,7 +19,8 @@ end
 local function top_up_list(ch, at)
   local list = list_of(ch)
   begin_anew(list, at)
-  if ch.window > list.window then list.window = ch.window end
+  local window = ch.window > ch.rm and ch.window or ch.rm
+  if window > list.window then list.window = window end
   if ch.alg == LEASES then return lease(list, at, ch.cost) end
   local instant, last = at + list.shift, last_in(list)
   push(list, last > instant and last or instant, ch.cost)

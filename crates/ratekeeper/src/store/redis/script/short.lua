@@ -22,8 +22,8 @@ if not given then
 end
 
 -- A plan is its first group, and that has the next one, if there is one. Each is flat: kind, size, bytes it has in an
--- item; how long the beginning of its value is, and how long it is in all; how it ends; what is told behind a value, and
--- if there is none; the next group; how its value begins; what is told before it; and five terms for each counter.
+-- item; how long the beginning of its value is, and how long it is in all; how it ends; what is told behind a value,
+-- and if there is none; the next group; how its value begins; what is told before it; and five terms for each counter.
 local KIND, SIZE, ITEM, FRONT_BYTES, BYTES, TAIL, TOLD_BEHIND, TOLD_NONE, NEXT, FRONT, TOLD =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local FIRST_TERM, COUNTER_TERMS = 12, 5
