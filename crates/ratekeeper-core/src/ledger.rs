@@ -153,13 +153,14 @@ impl<C> Held<C> {
 
     /// What it is made of, for a store that keeps it elsewhere as well.
     pub const fn parts(&self) -> HeldParts {
-        HeldParts { quota: self.quota, cost: self.cost, flat: self.flat, receipt: self.receipt }
+        let Self { quota, own_window, cost, flat, receipt, .. } = *self;
+        HeldParts { quota, own_window, cost, flat, receipt }
     }
 
     /// The charge of these parts again.
     pub const fn from_parts(counter: C, parts: HeldParts) -> Self {
-        let HeldParts { quota, cost, flat, receipt } = parts;
-        Self { counter, quota, cost, flat, receipt }
+        let HeldParts { quota, own_window, cost, flat, receipt } = parts;
+        Self { counter, quota, own_window, cost, flat, receipt }
     }
 
     /// The quota it was charged under.
@@ -198,6 +199,8 @@ impl<C> Held<C> {
 pub struct HeldParts {
     /// The quota it was charged under.
     pub quota: Quota,
+    /// The window of rule or plan, in microseconds.
+    pub own_window: u64,
     /// Units that were charged.
     pub cost: u32,
     /// Whether it costs the same whatever the reservation is settled at.

@@ -55,7 +55,7 @@ async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
         Some(path) => {
             let by = ByPolicy::read(path, options)?;
             let opened = open(options, by.store()).await?;
-            (by.decide(&opened, options).await?, Vec::new())
+            by.decide(&opened, options).await?
         }
     };
     if decision.origin() == Origin::Outage {

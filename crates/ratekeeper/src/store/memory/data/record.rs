@@ -157,9 +157,15 @@ pub(super) fn remembered(kept: &Remembered<Counter>, mut rule: impl FnMut(Counte
     decision.verdicts().iter().for_each(|said| verdict(&mut into, said));
     into.u32(kept.held.len() as u32);
     for held in &kept.held {
-        let HeldParts { quota, cost, flat, receipt: proof } = held.parts();
+        let HeldParts { quota, own_window, cost, flat, receipt: proof } = held.parts();
         let Fingerprint { high, low } = held.counter.fingerprint;
-        into.u64(high).u64(low).u32(rule(held.counter)).quota(&quota).u32(cost).u8(flat.into());
+        into.u64(high)
+            .u64(low)
+            .u32(rule(held.counter))
+            .quota(&quota)
+            .u64(own_window)
+            .u32(cost)
+            .u8(flat.into());
         receipt(&mut into, proof);
     }
     into.done()
@@ -199,6 +205,7 @@ fn read_held(from: &mut Reader<'_>) -> Read<Held<Place>> {
     let place = Place { fingerprint, rule: from.u32()? };
     let parts = HeldParts {
         quota: from.quota()?,
+        own_window: from.u64()?,
         cost: from.u32()?,
         flat: from.flag()?,
         receipt: read_receipt(from)?,
