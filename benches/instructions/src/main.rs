@@ -24,7 +24,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 type Path = fn(&Run) -> Result<()>;
 
 /// The paths that are asked here; `scripts/instructions.py` has the list with the others.
-const PATHS: [(&str, Path); 16] = [
+const PATHS: [(&str, Path); 17] = [
     ("memory-admitted", memory::admitted),
     ("memory-data-dir", memory::in_a_directory),
     ("memory-denied", memory::denied),
