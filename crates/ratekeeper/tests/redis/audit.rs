@@ -40,7 +40,7 @@ async fn the_oldest_lines_are_dropped_at_the_bound() {
     let (store, key) = (store(&server, &prefix), format!("{prefix}rk:audit"));
     let mut fill: Vec<String> = vec!["RPUSH".to_owned(), key.clone()];
     fill.extend((0..AUDIT_LINES_MAX).map(|number| number.to_string()));
-    server.cli(&fill.iter().map(String::as_str).collect::<Vec<_>>());
+    let _ = server.cli(&fill.iter().map(String::as_str).collect::<Vec<_>>());
     store.append("new").await.unwrap();
     assert_eq!(server.cli(&["LLEN", &key]), AUDIT_LINES_MAX.to_string());
     assert_eq!(lines(&store, 0, 2).await, ["new", &(AUDIT_LINES_MAX - 1).to_string()]);
