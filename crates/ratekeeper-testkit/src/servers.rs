@@ -6,6 +6,8 @@
 mod black_hole;
 mod certificates;
 mod client;
+mod cluster;
+mod faketime;
 mod mongo;
 mod process;
 mod server;
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 pub use black_hole::BlackHole;
 pub use client::{Answer, Client, Command};
+pub use cluster::{Cluster, ClusterOptions, SLOTS, SlotMove};
 pub use mongo::MongoServer;
 pub use server::Server;
 pub use slow::SlowWay;
@@ -95,4 +98,10 @@ fn listen() -> TcpListener {
 /// A port nobody listens on at the moment.
 fn free_port() -> u16 {
     listen().local_addr().expect("the address just bound").port()
+}
+
+/// Arguments for `redis-cli` with a password before them, if there is one.
+fn as_user<'a>(password: Option<&'static str>, arguments: &[&'a str]) -> Vec<&'a str> {
+    let login = password.map(|password| ["--no-auth-warning", "-a", password]);
+    login.into_iter().flatten().chain(arguments.iter().copied()).collect()
 }

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs, mem};
 
-use ratekeeper_testkit::servers::{BlackHole, Flavour, SERVICE, Server, Trio};
+use ratekeeper_testkit::servers::{BlackHole, Flavour, SERVICE, Server, SlowWay, Trio};
 use ratekeeper_testkit::wait::{PATIENCE, until};
 
 /// Long enough that a server which can answer would have.
@@ -104,6 +104,45 @@ fn a_killed_server_refuses_and_comes_back_empty_on_the_same_port() {
         server.restart();
         assert_eq!(server.cli(&["PING"]), "PONG", "{flavour}");
     }
+}
+
+#[test]
+fn the_clock_of_a_server_is_stepped_both_ways() {
+    // The allocator of Debian's Redis looks at the clock before libfaketime is ready.
+    for flavour in [Flavour::Redis62, Flavour::Valkey9] {
+        let server = Server::start_stepped(flavour, &[]);
+        let seconds = || -> i64 {
+            let of_ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let of_its = server.cli(&["TIME"]);
+            of_its.lines().next().unwrap().parse::<i64>().unwrap() - i64::try_from(of_ours).unwrap()
+        };
+        for step in [0, 3_600, -3_600, 0] {
+            server.step_clock(step);
+            assert!((step - 60..step + 60).contains(&seconds()), "{flavour}: {} for {step}", seconds());
+        }
+    }
+}
+
+#[test]
+fn a_way_holds_what_is_sent_and_severs_connections() {
+    let server = Server::start(Flavour::Redis7);
+    let way = SlowWay::to(server.port(), Duration::ZERO);
+    let mut stream = connect(way.port());
+    for (calls, answers) in [(true, false), (false, true)] {
+        way.hold(calls, answers);
+        assert!(says_nothing(&mut stream));
+        way.hold(false, false);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read_exact(&mut [0; 7]).expect("what was held arrives");
+    }
+    way.sever();
+    assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)));
+    assert!(matches!(connect(way.port()).read(&mut [0; 1]), Ok(0) | Err(_)), "a new one ends at once");
+    way.mend();
+    stream = connect(way.port());
+    stream.write_all(b"PING\r\n").unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut [0; 7]).expect("an answer");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::executable;
 
 pub(super) const AUTHORITY: &str = "ca.pem";
 
-/// What makes Redis use them. Clients need no certificate.
+/// What makes Redis use them. Clients need no certificate; nodes of a cluster show each other theirs.
 pub(super) const DIRECTIVES: &str = "\
 tls-ca-cert-file ca.pem
 tls-cert-file server.pem
@@ -29,7 +29,7 @@ subjectKeyIdentifier = hash
 [server]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth
+extendedKeyUsage = serverAuth, clientAuth
 subjectAltName = DNS:localhost, IP:127.0.0.1
 ";
 

@@ -48,10 +48,14 @@ impl Process {
     pub(super) fn pause(&self) {
         self.signal("STOP");
         let end = Instant::now() + PAUSE_DEADLINE;
-        while self.stat()[0] != "T" {
+        while !self.is_paused() {
             assert!(Instant::now() < end, "process {} does not stop: {:?}", self.pid(), self.stat());
             sleep(POLL);
         }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.stat()[0] == "T"
     }
 
     pub(super) fn resume(&self) {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::client::Client;
 use super::process::Process;
-use super::{Flavour, POLL, certificates, executable, free_port};
+use super::{Flavour, POLL, certificates, executable, faketime, free_port};
 
 /// A server is ready in milliseconds; a busy machine may take its time.
 pub(super) const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -29,6 +29,8 @@ pub struct Server {
     flavour: Flavour,
     port: u16,
     tls_port: Option<u16>,
+    /// Where a node of a cluster talks to the others.
+    bus_port: Option<u16>,
     kind: Kind,
     // Ends before its folder goes: fields are dropped in this order.
     process: Option<Process>,
@@ -40,6 +42,18 @@ pub struct Server {
 pub(super) enum Kind {
     Server,
     Sentinel,
+    /// A server whose clock the test sets.
+    Stepped,
+    /// A node of a cluster.
+    Node,
+}
+
+/// Whose certificate a node of a cluster shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NodeTls<'s> {
+    None,
+    Own,
+    As(&'s Server),
 }
 
 /// Whose certificate a server shows.
@@ -74,6 +88,19 @@ impl Server {
         Self::start_as(flavour, Kind::Server, &[], Tls::Own)
     }
 
+    /// Starts one whose clock [`Self::step_clock`] sets.
+    #[must_use]
+    pub fn start_stepped(flavour: Flavour, directives: &[(&str, &str)]) -> Self {
+        Self::launch(flavour, Kind::Stepped, directives, Tls::None, free_port)
+    }
+
+    /// Sets its clock so many seconds ahead of the machine's, or behind it, at once. It must have been started by
+    /// [`Self::start_stepped`].
+    pub fn step_clock(&self, seconds: i64) {
+        assert_eq!(self.kind, Kind::Stepped, "a server of start_stepped");
+        faketime::set(self.dir(), seconds);
+    }
+
     /// Starts a sentinel that watches this server as [`SERVICE`](super::SERVICE), with more directives. If the server
     /// speaks TLS, both do, with the same certificate.
     #[must_use]
@@ -87,6 +114,21 @@ impl Server {
         all.extend(self.tls_port.map(|_| ("tls-replication", "yes")));
         all.extend(directives);
         Self::start_as(self.flavour, Kind::Sentinel, &all, tls)
+    }
+
+    /// Starts a node of a cluster, which knows no other yet.
+    pub(super) fn node(flavour: Flavour, directives: &[(&str, &str)], tls: NodeTls<'_>) -> Self {
+        let mut all = vec![("cluster-enabled", "yes"), ("cluster-config-file", "nodes.conf")];
+        let tls = match tls {
+            NodeTls::None => Tls::None,
+            NodeTls::Own => Tls::Own,
+            NodeTls::As(other) => Tls::Of(other.dir()),
+        };
+        if !matches!(tls, Tls::None) {
+            all.extend([("tls-cluster", "yes"), ("tls-replication", "yes")]);
+        }
+        all.extend(directives);
+        Self::start_as(flavour, Kind::Node, &all, tls)
     }
 
     fn start_as(flavour: Flavour, kind: Kind, directives: &[(&str, &str)], tls: Tls<'_>) -> Self {
@@ -106,7 +148,8 @@ impl Server {
             let dir = tempfile::Builder::new().prefix("ratekeeper-").tempdir().expect("make a folder");
             let has_tls = !matches!(tls, Tls::None);
             let (port, tls_port) = (choose_port(), has_tls.then(&mut choose_port));
-            let mut server = Self { flavour, port, tls_port, kind, process: None, dir };
+            let bus_port = (kind == Kind::Node).then(&mut choose_port);
+            let mut server = Self { flavour, port, tls_port, bus_port, kind, process: None, dir };
             server.configure(directives, tls);
             match server.run() {
                 Ok(()) => return server,
@@ -127,6 +170,7 @@ impl Server {
             "save \"\"".to_owned(),
             "appendonly no".to_owned(),
         ];
+        lines.extend(self.bus_port.map(|port| format!("cluster-port {port}")));
         if let Some(port) = self.tls_port {
             match tls {
                 Tls::Of(other) => certificates::copy(other, self.dir()),
@@ -156,6 +200,9 @@ impl Server {
             .stderr(err);
         // So that its errors are in English, and no locale that is not installed stops it.
         command.env("LC_ALL", "C");
+        if self.kind == Kind::Stepped {
+            faketime::preload(&mut command, self.dir());
+        }
         let process = self.process.insert(Process::spawn(&mut command, self.dir.path()));
         let socket = self.dir.path().join(SOCKET);
         let end = Instant::now() + START_DEADLINE;
@@ -197,6 +244,12 @@ impl Server {
     /// Lets it go on after a [`Self::pause`].
     pub fn resume(&self) {
         self.process().resume();
+    }
+
+    /// Whether it runs and is not paused.
+    #[must_use]
+    pub fn can_answer(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| !process.is_paused())
     }
 
     /// Runs `redis-cli` with these arguments and returns what it prints, trimmed. An
@@ -284,6 +337,15 @@ impl Server {
     #[must_use]
     pub fn tls_port(&self) -> u16 {
         self.tls_port.expect("a server from start_tls")
+    }
+
+    /// Where other nodes of a cluster, and clients that they send here, find it.
+    pub(super) fn node_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
+    pub(super) fn bus_port(&self) -> u16 {
+        self.bus_port.expect("a node of a cluster")
     }
 
     #[must_use]

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::listen;
+use super::{POLL, listen};
 
 /// Passes connections on to a server. What the server answers comes later by a delay; on connections that are cut
 /// off it never comes. Dropping it closes them all.
@@ -27,6 +27,11 @@ struct Shared {
     delay_micros: AtomicU64,
     /// Connections before this one are cut off.
     cut_before: AtomicUsize,
+    /// Whether what clients send waits, ...
+    holds_calls: AtomicBool,
+    /// ... and what the server answers.
+    holds_answers: AtomicBool,
+    is_severed: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -69,7 +74,25 @@ impl SlowWay {
         self.shared.cut_before.store(connections, Ordering::Relaxed);
     }
 
-    /// How many connections were made.
+    /// Whether what clients send waits here, and whether what the server answers does. As on a network that loses
+    /// packets, it arrives when it no longer has to wait.
+    pub fn hold(&self, calls: bool, answers: bool) {
+        self.shared.holds_calls.store(calls, Ordering::Relaxed);
+        self.shared.holds_answers.store(answers, Ordering::Relaxed);
+    }
+
+    /// Ends all connections, and new ones at once, until it is mended.
+    pub fn sever(&self) {
+        self.shared.is_severed.store(true, Ordering::Relaxed);
+        self.shared.end_all();
+    }
+
+    /// Passes connections on again.
+    pub fn mend(&self) {
+        self.shared.is_severed.store(false, Ordering::Relaxed);
+    }
+
+    /// How many connections were made since it was severed, if it was.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.open().len() / 2
@@ -80,6 +103,12 @@ impl Shared {
     fn open(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn end_all(&self) {
+        for stream in self.open().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
@@ -87,15 +116,20 @@ fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
     while let Ok((client, _)) = listener.accept() {
         // As a proxy whose server is away: the client sees its connection end.
         let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+        if shared.is_severed.load(Ordering::Relaxed) {
+            continue;
+        }
         let copy = |stream: &TcpStream| stream.try_clone().expect("another handle of a stream");
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         shared.open().extend([copy(&client), copy(&server)]);
         let (from_client, to_server) = (copy(&client), copy(&server));
-        thread::spawn(move || pass(from_client, to_server));
+        let calls = Arc::clone(shared);
+        thread::spawn(move || pass(from_client, to_server, || wait_while(&calls.holds_calls)));
         let (answers, delayed) = channel();
         let of_reader = Arc::clone(shared);
         thread::spawn(move || {
             read(server, |bytes| {
+                wait_while(&of_reader.holds_answers);
                 let delay = Duration::from_micros(of_reader.delay_micros.load(Ordering::Relaxed));
                 let _ = answers.send((Instant::now() + delay, bytes.to_vec()));
             });
@@ -106,14 +140,19 @@ fn accept(listener: &TcpListener, port: u16, shared: &Arc<Shared>) {
         });
         number += 1;
     }
-    for stream in shared.open().drain(..) {
-        let _ = stream.shutdown(Shutdown::Both);
+    shared.end_all();
+}
+
+fn wait_while(is_held: &AtomicBool) {
+    while is_held.load(Ordering::Relaxed) {
+        thread::sleep(POLL);
     }
 }
 
-/// Passes bytes on as they come.
-fn pass(from: TcpStream, mut to: TcpStream) {
+/// Passes bytes on as they come, each time after waiting for its turn.
+fn pass(from: TcpStream, mut to: TcpStream, wait: impl Fn()) {
     read(from, |bytes| {
+        wait();
         let _ = to.write_all(bytes);
     });
     let _ = to.shutdown(Shutdown::Both);
@@ -142,6 +181,7 @@ fn write_when_due(mut to: TcpStream, delayed: &Receiver<(Instant, Vec<u8>)>, is_
 
 impl Drop for SlowWay {
     fn drop(&mut self) {
+        self.hold(false, false);
         let _ = self.socket.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

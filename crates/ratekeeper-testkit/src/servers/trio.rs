@@ -1,6 +1,6 @@
 //! A primary, its replica, and three sentinels that watch them.
 
-use super::{Flavour, Server};
+use super::{Flavour, Server, as_user};
 use crate::wait::until;
 
 /// The name under which the sentinels of a [`Trio`] know their primary.
@@ -160,11 +160,6 @@ fn sentinel(primary: &Server, options: &TrioOptions) -> Server {
 
 fn ask(server: &Server, password: Option<&'static str>, arguments: &[&str]) -> String {
     server.cli(&as_user(password, arguments))
-}
-
-fn as_user<'a>(password: Option<&'static str>, arguments: &[&'a str]) -> Vec<&'a str> {
-    let login = password.map(|password| ["--no-auth-warning", "-a", password]);
-    login.into_iter().flatten().chain(arguments.iter().copied()).collect()
 }
 
 /// The line behind that of a name.
