@@ -2,13 +2,13 @@
 
 CARGO ?= cargo
 PYTHON ?= python3
-# `make fuzz` runs this one, for this long.
+# `make fuzz` runs this one, for this long; `make chaos` takes the time from here, too.
 TARGET ?= quota_text
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
-	test-of-store-tests features package api api-check wheel \
+	test-of-store-tests test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
 	bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
@@ -30,10 +30,10 @@ quick: ## After every edit: formatting, clippy, core and unit tests, no servers 
 	$(CARGO) test --config scripts/quick.toml --locked --quiet -p ratekeeper-core -p ratekeeper-http -p ratekeeper \
 		--features ratekeeper/policy,ratekeeper/redis --lib --test vectors --test properties
 
-test: lint deps servers test-rust test-python test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
+test: lint deps servers test-rust test-python test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
 
-test-long: features api-check package bench-instructions test-of-store-tests ## What changes seldom break, after `make test` (budget: 35 minutes)
+test-long: features api-check package bench-instructions test-of-store-tests test-chaos-long ## What changes seldom break, after `make test` (budget: 40 minutes)
 	@echo "The long part passed."
 
 lint: ## Formatting, clippy, rustdoc and luacheck, warnings as errors (budget: 3 minutes; root on Debian, or luacheck on PATH)
@@ -53,6 +53,23 @@ test-rust: servers ## All Rust tests (budget: 10 minutes)
 
 test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 8 minutes)
 	$(PYTHON) scripts/python_tests.py
+
+# Everything of it was built by `make test-rust`; `make test-python` installs the package.
+CHAOS := target/debug/chaos run --server target/debug/ratekeeper --python target/python/newest-venv/bin/python
+
+chaos-built: servers
+	$(CARGO) test --workspace --all-features --locked --no-run --test broken --test serve
+
+test-chaos: chaos-built ## Servers fail under load of three processes, what was admitted is checked; after test-python (budget: 2 minutes)
+	$(CHAOS) --seed 1 --seconds 60
+
+test-chaos-long: chaos-built ## The same for longer and on more servers; after test-python (budget: 4 minutes)
+	$(CHAOS) --seed 2 --seconds 200 --topologies single,single-redis,sentinel,sentinel-valkey
+
+chaos: chaos-built ## The same by itself, with SEED=1 SECONDS=60 TOPOLOGIES=single,sentinel FAULTS=pause,... (2 minutes, once it is built)
+	$(PYTHON) scripts/python_tests.py --install
+	$(CHAOS) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TOPOLOGIES),--topologies $(TOPOLOGIES)) \
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(KEEP),--keep $(KEEP))
 
 wheel: ## The Python package for release, into target/wheels
 	$(PYTHON) scripts/python_wheel.py

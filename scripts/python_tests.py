@@ -7,7 +7,8 @@ frameworks (`requirements-web.txt`), and with the oldest of both (`requirements-
 mypy checks the package, and stubtest its stubs against the native module.
 
 With arguments, these are for pytest, and only the newest is run:
-`scripts/python_tests.py tests/test_limiter.py -k leaky`.
+`scripts/python_tests.py tests/test_limiter.py -k leaky`. With `--install` alone nothing is tested: the
+wheel is in `target/python/newest-venv` afterwards.
 """
 
 import dataclasses
@@ -158,6 +159,8 @@ def main(arguments: list[str]) -> None:
     newest.install_tools()
     wheel = build(newest.tools, FOLDER / "wheels", *QUICK)
     newest.install_wheel(wheel)
+    if arguments == ["--install"]:
+        return
     newest.test(arguments or ["tests"])
     if arguments:
         return

@@ -182,6 +182,8 @@ PARTS = [
     Part("redis-cli", r"^redis-cli (7\.\S+)", from_debian("redis-tools", "redis-cli")),
     # Makes the certificates of servers with TLS.
     Part("openssl", r"^OpenSSL (3\.\S+)", from_debian("openssl", "openssl"), ask="version"),
+    # Steps the clock of a server; the library that does it comes with it.
+    Part("faketime", r"Version (0\.9\.\S+)", from_debian("faketime", "faketime")),
     Part(
         "redis-6.2",
         r"^Redis server v=(6\.2\.\S+)",

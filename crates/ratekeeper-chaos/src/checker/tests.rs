@@ -1,0 +1,130 @@
+//! The checker can fail: each test injects what it has to find.
+
+use super::*;
+use crate::fault::Fault;
+use crate::limits::Service;
+
+const START: u64 = 1_800_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+fn admitted(service: &str, at: u64, window_end: u64) -> Call {
+    let (service, _) = Service::named(service).unwrap();
+    Call {
+        sent: at,
+        answered: at + 500,
+        service,
+        tenant: 0,
+        address: 0,
+        allowed: true,
+        origin: Origin::Store,
+        at,
+        window_end,
+        late: 0,
+    }
+}
+
+/// So many admissions in one window, a millisecond apart.
+fn window(service: &str, start: u64, count: u64) -> Vec<Call> {
+    (0..count).map(|number| admitted(service, start + number * 1_000, start + SECOND)).collect()
+}
+
+fn loss(start: u64, end: u64) -> Event {
+    Event { fault: Fault::KillPrimary, start, end }
+}
+
+fn uncovered(findings: &Findings) -> u64 {
+    findings.excess.iter().filter(|excess| !excess.is_covered).map(|excess| excess.units).sum()
+}
+
+#[test]
+fn what_keeps_its_quota_is_no_finding() {
+    for (service, count) in [("windows", 8), ("log", 8), ("bucket", 16)] {
+        let calls = [window(service, START, count), window(service, START + 2 * SECOND, count)].concat();
+        let findings = check(&calls, &[]);
+        assert!(findings.excess.is_empty() && findings.false_denials.is_empty(), "{service}: {findings:?}");
+        assert_eq!(findings.admissions, 2 * count, "{service}");
+    }
+}
+
+#[test]
+fn one_unit_too_many_is_found_by_every_algorithm() {
+    for (service, count) in [("windows", 9), ("log", 9), ("bucket", 17)] {
+        let findings = check(&window(service, START, count), &[]);
+        assert_eq!(uncovered(&findings), 1, "{service}: {findings:?}");
+    }
+}
+
+#[test]
+fn both_quotas_of_a_pair_are_looked_at() {
+    // 41 admissions from one address by tenants that each keep their own quota.
+    let calls: Vec<Call> = (0..41)
+        .map(|number| Call {
+            tenant: number % 8,
+            ..admitted("pair", START + number as u64, START + 2 * SECOND)
+        })
+        .collect();
+    let findings = check(&calls, &[]);
+    assert_eq!((uncovered(&findings), findings.excess.len()), (1, 1), "{findings:?}");
+    assert!(findings.excess[0].counter.contains("per-address"), "{findings:?}");
+}
+
+#[test]
+fn windows_that_overlap_are_found_although_each_keeps_the_limit() {
+    let calls = [window("windows", START, 8), window("windows", START + SECOND / 2, 8)].concat();
+    assert_eq!(uncovered(&check(&calls, &[])), 8);
+    let restart = [loss(START + SECOND / 4, START + SECOND / 3)];
+    let findings = check(&calls, &restart);
+    assert_eq!((uncovered(&findings), findings.excess[0].units), (0, 8), "{findings:?}");
+}
+
+#[test]
+fn a_loss_covers_the_limit_once_and_no_more() {
+    let lost = [loss(START, START + 1_000)];
+    for (service, limit) in [("windows", 8), ("log", 8), ("bucket", 16)] {
+        let twice = check(&window(service, START, 2 * limit), &lost);
+        assert_eq!(uncovered(&twice), 0, "{service}: {twice:?}");
+        assert!(!twice.excess.is_empty(), "{service}: it is counted all the same");
+        assert!(uncovered(&check(&window(service, START, 2 * limit + 1), &lost)) > 0, "{service}");
+        let elsewhere = [loss(START + 20 * SECOND, START + 21 * SECOND)];
+        assert!(uncovered(&check(&window(service, START, 2 * limit), &elsewhere)) > 0, "{service}");
+    }
+}
+
+#[test]
+fn a_fault_that_loses_nothing_covers_nothing() {
+    let pause = [Event { fault: Fault::Pause, start: START, end: START + SECOND }];
+    assert_eq!(uncovered(&check(&window("log", START, 9), &pause)), 1);
+}
+
+#[test]
+fn what_the_failure_policy_admits_is_not_the_stores() {
+    let mut calls = window("windows", START, 8);
+    calls.extend(window("windows", START, 8).into_iter().map(|call| Call { origin: Origin::Outage, ..call }));
+    assert!(check(&calls, &[]).excess.is_empty());
+}
+
+#[test]
+fn a_denial_with_room_is_found_unless_a_call_may_have_been_charged() {
+    for service in ["windows", "log", "bucket"] {
+        let mut calls = window(service, START, 3);
+        calls.push(Call { allowed: false, ..admitted(service, START + 5_000, START + SECOND) });
+        // So that the bucket's denial has an admission behind it.
+        calls.push(admitted(service, START + 6_000, START + SECOND));
+        assert_eq!(check(&calls, &[]).false_denials.len(), 1, "{service}");
+        let unknown = Call { origin: Origin::Outage, ..admitted(service, START + 3_500, 0) };
+        calls.extend(vec![unknown; 5]);
+        assert!(check(&calls, &[]).false_denials.is_empty(), "{service}");
+    }
+}
+
+#[test]
+fn a_step_of_the_clock_is_taken_off_before_anything_is_compared() {
+    let step = u64::try_from(STEP.as_micros()).unwrap();
+    let ahead =
+        window("log", START + 3 * SECOND, 8).into_iter().map(|call| Call { at: call.at + step, ..call });
+    let after = window("log", START + 3 * SECOND + SECOND / 2, 8);
+    let calls: Vec<Call> = ahead.chain(after).collect();
+    assert_eq!(uncovered(&check(&calls, &[])), 8);
+    let stepped = [Event { fault: Fault::StepClock, start: START + 2 * SECOND, end: START + 4 * SECOND }];
+    assert_eq!(uncovered(&check(&calls, &stepped)), 0);
+}
