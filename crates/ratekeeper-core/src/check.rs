@@ -420,6 +420,13 @@ impl<'a> Check<'a> {
         Ok(Self { penalties, ..self })
     }
 
+    /// The same check of some of its charges and penalties alone, which are judged together; `penalties` count
+    /// these charges.
+    #[must_use]
+    pub const fn part<'p>(&self, charges: &'p [Charge<'p>], penalties: &'p [Penalty<'p>]) -> Check<'p> {
+        Check { charges, penalties, peek: self.peek, by_rules: self.by_rules }
+    }
+
     /// The penalties it is judged with.
     #[must_use]
     #[inline]

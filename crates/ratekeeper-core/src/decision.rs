@@ -1,6 +1,7 @@
 //! The answer: allowed or denied, with the state of every quota it touched.
 
 mod given_back;
+mod parts;
 mod verdict;
 mod words;
 
@@ -172,6 +173,13 @@ impl Decision {
     /// Notes that a reservation holds what was charged: from then on it is settled or cancelled, not refunded.
     pub fn set_held(&mut self) {
         self.verdicts.iter_mut().for_each(|verdict| verdict.held = true);
+    }
+
+    /// The decision without its reservation, which is forgotten: what was charged is refunded as any other charge.
+    #[must_use]
+    pub fn no_longer_held(mut self) -> Self {
+        self.verdicts.iter_mut().for_each(|verdict| verdict.held = false);
+        self
     }
 
     /// Gives verdicts other numbers for their counters; a verdict without one is about none.

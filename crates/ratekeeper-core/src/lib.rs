@@ -70,7 +70,7 @@ pub use ledger::{
 };
 pub use model::Model;
 pub use name::{NAME_BYTES_MAX, NAMES_MAX, Name, NameParts, RawName};
-pub use overrides::{NOTE_BYTES_MAX, Override, OverrideScope, resolve};
+pub use overrides::{NOTE_BYTES_MAX, ORGANISATION_PLACES_MAX, Override, OverrideScope, resolve};
 pub use penalty::{CounterChange, PENALTIES_MAX, Penalty, PenaltyCase, SENTENCES_MAX, Strike, judge_penal};
 pub use quota::{
     Algorithm, ENTRIES_MAX, LIMIT_MAX, Quota, Quotas, WINDOW_MILLIS_MAX, WINDOW_MILLIS_MIN, WINDOWS_MAX,

@@ -10,6 +10,9 @@ use crate::time::Timestamp;
 
 /// The longest reason or author of an override, in bytes.
 pub const NOTE_BYTES_MAX: usize = 512;
+/// How many parts of a subject, between colons and counted from the right, can be the organisation whose overrides it
+/// follows on several servers. Endpoints may hold colons.
+pub const ORGANISATION_PLACES_MAX: usize = 8;
 
 /// Whose overrides a charge follows: on which endpoint, in which organisation
 /// and, below it, which project.

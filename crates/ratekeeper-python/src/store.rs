@@ -8,14 +8,16 @@ pub(crate) mod overrides;
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use ratekeeper::bounds::MAX_KEYS_DEFAULT;
 use ratekeeper::metrics::Metrics;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
-use ratekeeper::{BreakerPolicy, Engine, InvalidInput, MemoryStore, OpenOptions, OpenedStore, StoreUrl};
+use ratekeeper::{
+    BreakerPolicy, Engine, Field, InvalidInput, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
+};
 
 use self::health::{Health, ManualClock, Metric, metric};
 use crate::arguments::{duration, fitting, float, float_or_none, seconds, type_name, whole};
@@ -282,7 +284,16 @@ pub(crate) fn schemes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
 #[pyfunction]
 pub(crate) fn server_arguments<'py>(py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyDict>> {
     let url = StoreUrl::server(url).map_err(Failure::from)?;
+    if url.has_several() {
+        let one =
+            InvalidInput::new(Field::Store, &url, "one server: each of several has a client of its own");
+        return Err(Failure::from(one).into());
+    }
     let parts = url.server_parts().ok_or(Failure::Lost)?;
+    if !parts.nodes.is_empty() {
+        let message = "reset() of a storage on a cluster is not supported: name its keys instead";
+        return Err(PyNotImplementedError::new_err(message));
+    }
     let arguments = PyDict::new(py);
     match (parts.socket, parts.sentinels) {
         (Some(path), _) => arguments.set_item("unix_socket_path", path.to_string_lossy())?,

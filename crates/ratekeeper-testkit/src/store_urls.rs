@@ -26,6 +26,8 @@ pub struct Case {
 pub enum Place {
     Memory,
     Server,
+    /// Several.
+    Servers,
 }
 
 impl Case {

@@ -61,7 +61,7 @@ pub use ratekeeper_core::{
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
-pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder};
+pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder, SpreadStore};
 pub use store::{
     BreakerState, CounterClaim, CounterClaims, DataHealth, FailureKinds, Health, OpenOptions, OpenedStore,
     Overrides, ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter,

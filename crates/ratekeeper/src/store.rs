@@ -18,7 +18,8 @@ use std::time::Duration;
 pub use self::claims::{CLAIMS_MAX, CounterClaim, CounterClaims};
 pub use self::failures::FailureKinds;
 pub use self::open::{
-    OpenOptions, OpenedStore, SENTINEL_PORT, SENTINELS_MAX, StoreUrl, URL_BYTES_MAX, open, schemes,
+    CLUSTER_SEEDS_MAX, OpenOptions, OpenedStore, SENTINEL_PORT, SENTINELS_MAX, SERVERS_MAX, StoreUrl,
+    URL_BYTES_MAX, open, schemes,
 };
 #[cfg(feature = "redis")]
 pub use self::open::{SentinelParts, ServerParts};
@@ -26,8 +27,8 @@ pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredPage};
 use crate::audit::Audit;
 use crate::control::Control;
 use ratekeeper_core::{
-    Algorithm, Charge, Check, Decision, InvalidInput, Key, Override, OverrideScope, Reservation, Settled,
-    Timestamp,
+    Algorithm, Charge, Check, Decision, InvalidInput, Key, LIMIT_MAX, Override, OverrideScope, Reservation,
+    Settled, Timestamp,
 };
 
 /// Bytes of the secret that those who use a store share.
@@ -74,6 +75,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn refund<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision, units: u32)
     -> StoreFuture<'a, u64>;
 
+    /// Takes a charge back that was made in vain, because what the store could not decide was denied; says how many
+    /// units that were.
+    fn undo<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision) -> StoreFuture<'a, u64> {
+        self.refund(check, decision, LIMIT_MAX)
+    }
+
     /// A secret that all who use this store share, made when it is first asked for. Receipts that leave the
     /// process are signed with it.
     fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]>;
@@ -109,6 +116,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The instant a check would be judged at now, as far as this process can
     /// tell without asking.
     fn now(&self) -> Timestamp;
+
+    /// The servers that it is spread over, each with its name and as a store of its own: one may be away while the
+    /// others decide. None if the store is in one place.
+    fn places(&self) -> Vec<(&str, &dyn Store)> {
+        Vec::new()
+    }
 
     /// Who uses which counters of Application Kit. With `None`, limits that share one are not noticed before
     /// requests come.
@@ -155,6 +168,16 @@ pub struct Health {
     pub batched: u64,
     /// Items that wait for a connection now.
     pub waiting: usize,
+    /// Checks whose counters are on several servers, ...
+    pub spanning: u64,
+    /// ... how often one of these gave its charge back, because another denied, ...
+    pub spanning_refunds: u64,
+    /// ... and how often that failed, so that the charge stays until its window ends.
+    pub spanning_refunds_failed: u64,
+    /// The servers that the counters are on, ...
+    pub nodes: usize,
+    /// ... and how many of them take charges now, as far as this process knows.
+    pub nodes_up: usize,
     /// How the data directory is doing, if the store has one.
     pub data: Option<DataHealth>,
 }
@@ -198,7 +221,17 @@ impl Health {
             batched: self.batched + other.batched,
             waiting: self.waiting + other.waiting,
             data: self.data.or(other.data),
+            spanning: self.spanning + other.spanning,
+            spanning_refunds: self.spanning_refunds + other.spanning_refunds,
+            spanning_refunds_failed: self.spanning_refunds_failed + other.spanning_refunds_failed,
+            nodes: self.nodes + other.nodes,
+            nodes_up: self.nodes_up + other.nodes_up,
         }
+    }
+
+    /// What was counted, without what is so now: of a server that has nothing to do any more.
+    pub(crate) fn counts_alone(self) -> Self {
+        Self { breaker: BreakerState::Closed, waiting: 0, nodes: 0, nodes_up: 0, ..self }
     }
 }
 
@@ -280,6 +313,17 @@ pub struct StoreError {
     message: String,
     #[source]
     input: Option<InvalidInput>,
+    answered: Option<Box<Answered>>,
+}
+
+/// What the rest of a store has decided where a part of it could not.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only servers are several"))]
+pub(crate) struct Answered {
+    /// It is allowed, and charged.
+    pub(crate) decision: Decision,
+    /// The places, in the check, of the charges that were not decided on.
+    pub(crate) undecided: Vec<usize>,
 }
 
 /// The kinds of failure that callers tell apart.
@@ -312,7 +356,7 @@ impl StoreError {
     /// A failure of a kind.
     #[must_use]
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), input: None }
+        Self { kind, message: message.into(), input: None, answered: None }
     }
 
     /// A store at its bound.
@@ -321,10 +365,21 @@ impl StoreError {
         Self::new(StoreErrorKind::Capacity, message)
     }
 
+    /// The failure of a part of the store alone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn beside(self, answered: Answered) -> Self {
+        Self { answered: Some(Box::new(answered)), ..self }
+    }
+
+    /// What the rest of the store has decided.
+    pub(crate) fn take_answered(&mut self) -> Option<Answered> {
+        self.answered.take().map(|answered| *answered)
+    }
+
     /// The same failure for another caller that it struck.
     #[cfg(feature = "redis")]
     pub(crate) fn duplicate(&self) -> Self {
-        Self { kind: self.kind, message: self.message.clone(), input: self.input.clone() }
+        Self { input: self.input.clone(), ..Self::new(self.kind, self.message.clone()) }
     }
 
     /// What kind of failure it is.
@@ -375,7 +430,7 @@ impl StoreError {
 
 impl From<InvalidInput> for StoreError {
     fn from(error: InvalidInput) -> Self {
-        Self { kind: StoreErrorKind::Input, message: "the call is not valid".into(), input: Some(error) }
+        Self { input: Some(error), ..Self::new(StoreErrorKind::Input, "the call is not valid") }
     }
 }
 

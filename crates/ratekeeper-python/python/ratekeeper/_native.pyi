@@ -434,6 +434,16 @@ class Health:
         """The directory of a store in memory, if it has one: `bytes` of its file, `age` in seconds of what was saved last,
         `failures`, `is_failing`, `was_damaged` at the start, and `unreadable` records then.
         """
+    @property
+    def spanning(self) -> int: ...
+    @property
+    def spanning_refunds(self) -> int: ...
+    @property
+    def spanning_refunds_failed(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def nodes_up(self) -> int: ...
 
 @final
 class ManualClock:
@@ -478,7 +488,8 @@ class Store:
     ) -> Store:
         """Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
         and valkey://, valkeys://, valkey+unix://, which mean the same; or
-        redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is.
+        redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is; or
+        redis://host,redis://other, several servers that share the counters.
 
         Keys are those of Application Kit where that has them, behind `prefix`. A server
         that is silent for longer than `deadline` is an outage; no call takes longer than

@@ -125,6 +125,36 @@ impl Health {
         ]))
     }
 
+    /// Checks whose counters are on several servers ...
+    #[getter]
+    fn spanning(&self) -> u64 {
+        self.0.spanning
+    }
+
+    /// ... how often one of these gave its charge back, because another denied ...
+    #[getter]
+    fn spanning_refunds(&self) -> u64 {
+        self.0.spanning_refunds
+    }
+
+    /// ... and how often that failed, so that the charge stays until its window ends.
+    #[getter]
+    fn spanning_refunds_failed(&self) -> u64 {
+        self.0.spanning_refunds_failed
+    }
+
+    /// The servers that the counters are on; 0 in memory ...
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.0.nodes
+    }
+
+    /// ... and how many of them take charges now, as far as this process knows.
+    #[getter]
+    fn nodes_up(&self) -> usize {
+        self.0.nodes_up
+    }
+
     fn __repr__(&self) -> String {
         format!("<{:?}>", self.0)
     }

@@ -4,6 +4,7 @@
 //! that user may not look at is told as not known, never as good.
 
 mod access;
+mod cluster;
 mod connection;
 mod finding;
 mod info;
@@ -50,7 +51,7 @@ fn look(options: &DoctorOptions) -> Result<Vec<Finding>, Failure> {
     } else {
         let seen = runtime()
             .map_err(Failure::new)?
-            .block_on(store(&address, Duration::from_millis(options.store_deadline)))?;
+            .block_on(stores(&address, Duration::from_millis(options.store_deadline)))?;
         findings.splice(0..0, seen);
     }
     Ok(findings)
@@ -67,10 +68,35 @@ fn in_memory(url: &StoreUrl) -> Finding {
         .fix("--store redis://HOST:PORT for limits that hold across processes")
 }
 
+/// Everything about each of the servers that the URL names.
+async fn stores(address: &Address, deadline: Duration) -> Result<Vec<Finding>, Failure> {
+    if !address.url.has_several() {
+        return store(address, deadline).await;
+    }
+    // What is wrong with all of them together is told first.
+    drop(address.open()?);
+    let (servers, mut findings) = (address.url.servers(), Vec::new());
+    for url in &servers {
+        let address = Address { url: url.clone(), ..address.clone() };
+        let seen = store(&address, deadline).await?;
+        findings.extend(seen.into_iter().map(|finding| finding.of_server(url.to_string())));
+    }
+    let found =
+        format!("{} of them, each with the counters of its share of organisations and keys", servers.len());
+    findings.insert(0, Finding::new("servers", Severity::Note, found));
+    Ok(findings)
+}
+
 /// Everything about a server, from whether it is there to what a decision on it takes.
 async fn store(address: &Address, deadline: Duration) -> Result<Vec<Finding>, Failure> {
     // First, so that what is wrong with the URL is told as such.
     let store = address.open()?;
+    if let Some(mut findings) = cluster::look(address, &store).await {
+        if findings.iter().all(|finding| finding.severity != Severity::Error) {
+            findings.extend(rehearsal::look(&store, deadline).await);
+        }
+        return Ok(findings);
+    }
     let (mut findings, server) = sentinels::look(address, &store).await;
     let Some(server) = server else { return Ok(findings) };
     findings.extend(connection::transport(address, &server));
@@ -97,7 +123,7 @@ async fn store(address: &Address, deadline: Duration) -> Result<Vec<Finding>, Fa
 
 fn text(findings: &[Finding]) -> io::Result<()> {
     let mut out = anstream::stdout();
-    for Finding { check, severity, found, fix } in findings {
+    for Finding { check, severity, server, found, fix } in findings {
         let style = match severity {
             Severity::Ok => AnsiColor::Green.on_default(),
             Severity::Note => Style::new().bold(),
@@ -105,7 +131,8 @@ fn text(findings: &[Finding]) -> io::Result<()> {
             Severity::Error => AnsiColor::Red.on_default(),
         };
         let word = severity.as_str();
-        writeln!(out, "{style}{word:<8}{style:#} {check:<12} {found}")?;
+        let of = server.as_ref().map_or(String::new(), |server| format!("{server}: "));
+        writeln!(out, "{style}{word:<8}{style:#} {check:<12} {of}{found}")?;
         if let Some(fix) = fix {
             writeln!(out, "{:>21} {fix}", "fix:")?;
         }

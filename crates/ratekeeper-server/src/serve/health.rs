@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ratekeeper::policy::{ServiceStatus, SourceStatus};
-use ratekeeper::{BreakerState, Charge, Check, Key, Mode, Name, Quota, StoreError};
+use ratekeeper::{BreakerState, Charge, Check, Key, Mode, Name, Quota, Store, StoreError};
 use serde_json::{Value as Json, json};
 
 use self::slow::Slow;
@@ -31,7 +31,7 @@ pub(super) async fn watch(api: Arc<Api>, stop: Stop, deadline: Option<Duration>)
         let begun = Instant::now();
         let answer = ask_the_store(&api).await;
         if let Some(deadline) = deadline {
-            slow.note(deadline, begun.elapsed(), answer.err().map(|error| error.kind()));
+            slow.note(deadline, begun.elapsed(), answer.failure.map(|error| error.kind()));
         }
         wait = WATCH_EVERY;
     }
@@ -47,11 +47,13 @@ enum Readiness {
 }
 
 impl Readiness {
-    fn of(services: &[ServiceStatus], takes_charges: bool, is_stopping: bool) -> Self {
+    fn of(services: &[ServiceStatus], store: &StoreAnswer, is_stopping: bool) -> Self {
         let has_policy = services.iter().any(|service| service.in_force);
         match () {
             () if is_stopping || !has_policy => Self::Unready,
-            () if takes_charges => Self::Ready,
+            () if store.takes_charges() => Self::Ready,
+            // Limits hold where the others are.
+            () if store.away.len() < store.places => Self::Degraded,
             () if denies_all(services) => Self::Unready,
             () => Self::Degraded,
         }
@@ -84,9 +86,9 @@ pub(super) struct Wellness {
 
 impl Wellness {
     pub(super) async fn of(api: &Api, is_stopping: bool) -> Self {
-        let takes_charges = ask_the_store(api).await.is_ok();
-        let readiness = Readiness::of(&api.limiter().policies().status(), takes_charges, is_stopping);
-        Self { is_ready: readiness != Readiness::Unready, takes_charges }
+        let store = ask_the_store(api).await;
+        let readiness = Readiness::of(&api.limiter().policies().status(), &store, is_stopping);
+        Self { is_ready: readiness != Readiness::Unready, takes_charges: store.takes_charges() }
     }
 }
 
@@ -99,8 +101,8 @@ pub(super) async fn ready(api: &Api, is_stopping: bool) -> Answer {
 /// The answer to `/readyz/store`.
 pub(super) async fn store_ready(api: &Api) -> Answer {
     let store = ask_the_store(api).await;
-    let report = json!({ "ready": store.is_ok(), "store": store_report(api, &store) });
-    Answer { status: if store.is_ok() { 200 } else { 503 }, ..Answer::json(&report) }
+    let report = json!({ "ready": store.takes_charges(), "store": store_report(api, &store) });
+    Answer { status: if store.takes_charges() { 200 } else { 503 }, ..Answer::json(&report) }
 }
 
 /// The answer to `/metrics`.
@@ -109,14 +111,23 @@ pub(super) async fn metrics(api: &Api, is_stopping: bool) -> Answer {
     Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(api, wellness)))
 }
 
-fn store_report(api: &Api, store: &Result<(), StoreError>) -> Json {
-    let failure = store.as_ref().err().map(|error| outage::reason(error.kind()));
-    let breaker = match api.limiter().store().health().breaker {
+fn store_report(api: &Api, store: &StoreAnswer) -> Json {
+    let failure = store.failure.as_ref().map(|error| outage::reason(error.kind()));
+    let health = api.limiter().store().health();
+    let breaker = match health.breaker {
         BreakerState::Closed => "closed",
         BreakerState::HalfOpen => "probing",
         BreakerState::Open => "open",
     };
-    json!({ "answers": store.is_ok(), "breaker": breaker, "failure": failure })
+    let mut report = json!({ "answers": store.takes_charges(), "breaker": breaker, "failure": failure });
+    // Of one server, `answers` says it all.
+    if store.places > 1 {
+        let taking = store.places - store.away.len();
+        report["nodes"] = json!({ "all": store.places, "take_charges": taking, "away": store.away });
+    } else if health.nodes > 1 {
+        report["nodes"] = json!({ "all": health.nodes, "take_charges": health.nodes_up });
+    }
+    report
 }
 
 /// Asks the store, and tells all there is to tell.
@@ -124,8 +135,8 @@ async fn report(api: &Api, is_stopping: bool) -> (Readiness, Json) {
     let limiter = api.limiter();
     let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;
-    let readiness = Readiness::of(&services, store.is_ok(), is_stopping);
-    let denying: Vec<String> = if store.is_ok() { Vec::new() } else { denying(&services).collect() };
+    let readiness = Readiness::of(&services, &store, is_stopping);
+    let denying: Vec<String> = if store.takes_charges() { Vec::new() } else { denying(&services).collect() };
     let refused: Vec<&str> =
         named(&services, |service| service.last_refusal.is_some()).chain(unowned(&sources)).collect();
     let report = json!({
@@ -168,18 +179,51 @@ fn unowned(sources: &[SourceStatus]) -> impl Iterator<Item = &str> {
     refused.map(|source| source.source.as_str()).take(NAMED_MAX)
 }
 
-/// Whether the store can do what it is there for: a store that only reads, or has no
+/// What the store said when it was asked to charge something.
+struct StoreAnswer {
+    /// Why it does not, or one of its servers.
+    failure: Option<StoreError>,
+    /// How many servers it is on, each of which was asked; 1 if it is in one place.
+    places: usize,
+    /// Those that do not.
+    away: Vec<String>,
+}
+
+impl StoreAnswer {
+    fn takes_charges(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+/// Whether the store can do what it is there for, wherever it is: a store that only reads, or has no
 /// memory left, answers every question and takes no charge. So a charge is what it is asked.
+async fn ask_the_store(api: &Api) -> StoreAnswer {
+    let store = api.limiter().store();
+    let mut places = store.places();
+    if places.is_empty() {
+        places.push(("", store));
+    }
+    let asked = places.iter().map(|(name, store)| async move { (*name, ask(*store).await.err()) });
+    let mut answer = StoreAnswer { failure: None, places: places.len(), away: Vec::new() };
+    for (name, failure) in futures_util::future::join_all(asked).await {
+        if let Some(failure) = failure {
+            answer.away.push(name.to_owned());
+            answer.failure.get_or_insert(failure);
+        }
+    }
+    answer
+}
+
 /// One in memory may have room for this charge and not for the ids or larger checks of others.
-async fn ask_the_store(api: &Api) -> Result<(), StoreError> {
+async fn ask(store: &dyn Store) -> Result<(), StoreError> {
     let answer = async {
         let quota: Quota = PROBE_QUOTA.parse()?;
         let charge = Charge::new(Key::new(Name::new("/ready")?, "ready")?, &quota);
-        api.limiter().store().check(&Check::one(&charge)).await
+        store.check(&Check::one(&charge)).await
     };
     let full = || StoreError::capacity("had no room for a check or an id within the last minute");
     match answer.await {
-        Ok(_) if api.limiter().store().health().is_full => Err(full()),
+        Ok(_) if store.health().is_full => Err(full()),
         answer => answer.map(drop),
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use ratekeeper::StoreUrl;
 use ratekeeper::policy::source::file::{FileWatch, PolicyFile};
 use ratekeeper::policy::{Format, Policies, PolicySpec};
 
@@ -26,7 +27,9 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
-        let policies = Policies::builder().instances(config.instances).build()?;
+        let url = config.store.url.as_ref().and_then(|Secret(url)| url.parse::<StoreUrl>().ok());
+        let parted = url.is_some_and(|url| url.is_parted());
+        let policies = Policies::builder().instances(config.instances).parted(parted).build()?;
         let mut sources = Self { policies, description: String::new(), file: None, mongo: None };
         let Some(Secret(source)) = &config.policy else {
             let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());

@@ -37,6 +37,8 @@ impl Opened {
             (OpenedStore::Memory(_), None) => {
                 ("memory, of this process alone, lost when it ends (--data DIR keeps it)".to_owned(), None)
             }
+            (OpenedStore::Spread(_), _) if url.has_nodes() => ("a cluster".to_owned(), Some(config.deadline)),
+            (OpenedStore::Spread(_), _) => ("several servers".to_owned(), Some(config.deadline)),
             _ => ("Redis".to_owned(), Some(config.deadline)),
         };
         Ok(Self { store: opened.store(), description, deadline, opened })

@@ -4,7 +4,7 @@ use std::process::Output;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ratekeeper_testkit::servers::{BlackHole, Flavour, SERVICE, Server};
+use ratekeeper_testkit::servers::{BlackHole, Cluster, Flavour, SERVICE, SLOTS, Server};
 use serde_json::Value;
 
 use crate::{command, ratekeeper, text};
@@ -98,6 +98,32 @@ fn a_good_server_has_nothing_to_fix() {
         assert!(unwell.is_empty() || unwell.starts_with("warning latency"), "{flavour}: {unwell}");
         assert_eq!(server.cli(&["DBSIZE"]), "0", "{flavour}: it leaves nothing behind");
     }
+}
+
+#[test]
+fn each_of_several_servers_is_looked_at_and_named() {
+    let good = Server::start_with(Flavour::Redis7, &GOOD);
+    let mut down = Server::start_with(Flavour::Redis7, &GOOD);
+    down.kill();
+    let url = format!("{},{}", good.url(), down.url());
+    let report = Report::of(&["--store", &url, "--timeout", "1000"]);
+    assert_eq!(report.status, Some(1), "{}", report.amiss());
+    report.is("servers", "note", "2 of them", "");
+    let of = |server: &Server| -> Vec<&Value> {
+        report.findings().iter().filter(|finding| finding["server"] == server.url()).collect()
+    };
+    assert!(
+        of(&good).len() > 8 && of(&good).iter().all(|finding| finding["severity"] != "error"),
+        "{:#}",
+        report.json
+    );
+    let [only] = of(&down)[..] else { panic!("{:#}", report.json) };
+    assert_eq!((&only["check"], &only["severity"]), (&"connection".into(), &"error".into()));
+    let text = text(&command().args(["doctor", "--store", &url]).output().expect("it runs").stdout);
+    assert!(
+        text.contains(&format!("{}: ", good.url())) && text.contains(&format!("{}: ", down.url())),
+        "{text}"
+    );
 }
 
 #[test]
@@ -332,8 +358,39 @@ fn a_replica_is_no_place_for_counters() {
 fn a_cluster_is_refused_before_keys_are_scattered() {
     let server = Server::start_with(Flavour::Redis7, &[("cluster-enabled", "yes")]);
     let report = look(&server);
-    report.is("cluster", "error", "a node of a cluster", "one server");
+    report.is("cluster", "error", "a node of a cluster", "redis+cluster://HOST:PORT,HOST:PORT");
     assert_eq!(report.status, Some(1));
+}
+
+#[test]
+fn every_node_of_a_cluster_is_looked_at() {
+    for flavour in [Flavour::Redis7, Flavour::Valkey9] {
+        let (cluster, alone) = (Cluster::start(flavour), Server::start(flavour));
+        let report = Report::of(&["--store", &cluster.url()]);
+        report.is("cluster", "ok", "all 16384 slots are on 3 nodes", "");
+        for node in &cluster.nodes[..3] {
+            report.is("connection", "ok", &format!("127.0.0.1:{}: ", node.port()), "");
+            report.is("access", "ok", &format!("127.0.0.1:{}: user default may do all", node.port()), "");
+        }
+        report.is("decision", "ok", "in every kind of counter", "");
+        assert_eq!(report.status, Some(0), "{flavour}: {}", report.amiss());
+
+        let wrong = format!("{},127.0.0.1:{},127.0.0.1:1", cluster.url(), alone.port());
+        let report = Report::of(&["--store", &wrong]);
+        report.is(
+            "cluster",
+            "error",
+            &format!("127.0.0.1:{}: it is a server by itself", alone.port()),
+            "take it out",
+        );
+        report.is("cluster", "warning", "127.0.0.1:1 is not there", "correct it in the URL");
+        assert_eq!(report.status, Some(1), "{flavour}");
+
+        cluster.uncover(0, SLOTS / 2 - 1);
+        let report = Report::of(&["--store", &cluster.url()]);
+        report.is("cluster", "error", "8192 of 16384 slots are on a node", "redis-cli --cluster check");
+        assert_eq!(report.status, Some(1), "{flavour}");
+    }
 }
 
 #[test]

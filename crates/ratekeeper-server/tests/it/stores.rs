@@ -15,7 +15,7 @@ fn check_and_doctor_take_every_url_of_the_table_or_refuse_it() {
             match case.place {
                 Some(Place::Memory) => assert_eq!(output.status.code(), Some(0), "{command:?}: {shown}"),
                 // It was understood, but nothing listens there.
-                Some(Place::Server) => {
+                Some(Place::Server | Place::Servers) => {
                     assert_ne!(output.status.code(), Some(0), "{command:?}: {shown}");
                     assert!(!shown.contains("--store: got"), "{command:?}: {shown}");
                 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ratekeeper::RedisStore;
 use ratekeeper::policy::{Format, PolicySpec};
-use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper::store::open;
+use ratekeeper::{OpenOptions, RedisStore, StoreUrl};
+use ratekeeper_testkit::servers::{Cluster, Flavour, Server};
 use ratekeeper_testkit::wait::until;
 use serde_json::{Value as Json, json};
 
@@ -135,6 +136,33 @@ fn a_store_that_is_away_is_told_and_so_is_its_return() {
     let (status, told) = ready(&mut client);
     assert_eq!((status, &told["status"], &told["policies"]["denying"]), (200, &json!("ready"), &json!([])));
     assert_eq!(metric(&rig, "ratekeeper_store_breaker_opened_total"), Some(1));
+}
+
+#[test]
+fn of_several_servers_it_is_told_how_many_take_charges() {
+    let mut servers = [Flavour::Redis7, Flavour::Valkey9].map(Server::start);
+    let url: StoreUrl = servers.each_ref().map(Server::url).join(",").parse().unwrap();
+    let store = {
+        let _within = RUNTIME.enter();
+        open(&url, &OpenOptions::new().redis(|redis| redis.deadline(PATIENCE))).unwrap().store()
+    };
+    let rig = Setup::policy(POLICY).start(store);
+    let mut client = rig.client();
+    until("the store answers", || takes_charges(&mut client));
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["status"]), (200, &json!("ready")), "{told}");
+    assert_eq!(told["store"]["nodes"], json!({ "all": 2, "take_charges": 2, "away": [] }), "{told}");
+    servers[1].kill();
+    until("the server is away", || !takes_charges(&mut client));
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["status"]), (200, &json!("degraded")), "{told}");
+    let one = json!({ "all": 2, "take_charges": 1, "away": [servers[1].url()] });
+    assert_eq!(told["store"]["nodes"], one, "{told}");
+    servers[0].kill();
+    until("both are away", || ready(&mut client).1["store"]["nodes"]["take_charges"] == 0);
+    servers.iter_mut().for_each(Server::restart);
+    until("the store answers again", || takes_charges(&mut client));
+    assert_eq!(metric(&rig, "ratekeeper_store_spanning_checks_total"), Some(0));
 }
 
 /// A store that answers questions but takes no charges is not ready, whatever the reason.
@@ -348,4 +376,19 @@ fn a_folder_without_policies_is_not_ready() {
     std::fs::remove_file(&policy).unwrap();
     until("the policy is gone", || ready(&mut client).0 == 503);
     assert_eq!(ready(&mut client).1["status"], "unready");
+}
+
+#[test]
+fn nodes_of_a_cluster_that_take_charges_are_counted() {
+    let mut cluster = Cluster::start(Flavour::Redis7);
+    let store = {
+        let _within = RUNTIME.enter();
+        RedisStore::builder(&cluster.url()).build().unwrap()
+    };
+    let rig = Setup::policy(POLICY).start(Arc::new(store));
+    let mut client = rig.client();
+    let nodes = |client: &mut Client| ready(client).1["store"]["nodes"].clone();
+    until("three nodes", || nodes(&mut client) == json!({ "all": 3, "take_charges": 3 }));
+    cluster.nodes[0].kill();
+    until("two nodes", || nodes(&mut client) == json!({ "all": 3, "take_charges": 2 }));
 }

@@ -2,14 +2,16 @@
 
 mod counts;
 
-use ratekeeper_core::{Charges, Decision, Enforcement, InvalidInput, Name, Origin, Outcome, Quota};
+use ratekeeper_core::{
+    Charge, Charges, Check, Decision, Enforcement, InvalidInput, Key, Name, Origin, Outcome, Quota,
+};
 use smallvec::SmallVec;
 
 use self::counts::Decided;
 pub(super) use self::counts::OutageCounters;
 pub use self::counts::Outages;
 use super::verbs::Terms;
-use super::{Demand, Scope};
+use super::{Asked, Demand, Scope};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What happens to a request when the store cannot be asked.
@@ -35,7 +37,12 @@ impl OnOutage {
 pub(super) trait Away {
     type Error: From<InvalidInput> + Send;
 
-    fn decide(demand: &Demand<'_>, error: StoreError, peek: bool) -> Result<Decision, Self::Error>;
+    fn decide(
+        demand: &Demand<'_>,
+        error: StoreError,
+        undecided: &Undecided,
+        peek: bool,
+    ) -> Result<Decision, Self::Error>;
 }
 
 /// The rules do, so an outage is a decision.
@@ -44,8 +51,13 @@ pub(super) struct ByRules;
 impl Away for ByRules {
     type Error = InvalidInput;
 
-    fn decide(demand: &Demand<'_>, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
-        demand.outage(error, peek)
+    fn decide(
+        demand: &Demand<'_>,
+        error: StoreError,
+        undecided: &Undecided,
+        peek: bool,
+    ) -> Result<Decision, InvalidInput> {
+        demand.outage(error, undecided, peek)
     }
 }
 
@@ -55,8 +67,36 @@ pub(super) struct ByCaller;
 impl Away for ByCaller {
     type Error = StoreError;
 
-    fn decide(_: &Demand<'_>, error: StoreError, _: bool) -> Result<Decision, StoreError> {
+    fn decide(_: &Demand<'_>, error: StoreError, _: &Undecided, _: bool) -> Result<Decision, StoreError> {
         Err(error)
+    }
+}
+
+/// The rules of a demand that the store has not decided on.
+pub(super) enum Undecided {
+    All,
+    /// Those at these places: the rest of the store has decided on the others.
+    Some(SmallVec<[usize; 4]>),
+}
+
+impl Undecided {
+    /// The rules that have one of these charges.
+    fn with_charges(demand: &Demand<'_>, check: &Check<'_>, places: &[usize]) -> Self {
+        let keys: SmallVec<[Key<'_>; 4]> =
+            places.iter().filter_map(|place| check.charges().get(*place)).map(Charge::key).collect();
+        let is_undecided = |asked: &Asked<'_>| {
+            let mut quotas = asked.limits.quotas().iter();
+            quotas.any(|(name, quota)| asked.charge(*name, quota).is_ok_and(|own| keys.contains(&own.key())))
+        };
+        let rules = demand.rules.iter().enumerate();
+        Self::Some(rules.filter(|(_, asked)| is_undecided(asked)).map(|(rule, _)| rule).collect())
+    }
+
+    fn has(&self, rule: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(rules) => rules.contains(&rule),
+        }
     }
 }
 
@@ -65,8 +105,13 @@ pub(super) struct Share(SmallVec<[(usize, Name, Quota); 4]>);
 
 impl Share {
     pub(super) fn of(demand: &Demand<'_>) -> Self {
-        let local = demand.rules.iter().enumerate().filter(|(_, asked)| {
-            asked.terms.scope == Scope::Shared && asked.terms.on_outage == OnOutage::Local
+        Self::among(demand, &Undecided::All)
+    }
+
+    fn among(demand: &Demand<'_>, undecided: &Undecided) -> Self {
+        let local = demand.rules.iter().enumerate().filter(|(rule, asked)| {
+            let is_local = asked.terms.scope == Scope::Shared && asked.terms.on_outage == OnOutage::Local;
+            is_local && undecided.has(*rule)
         });
         let quotas = local.flat_map(|(rule, asked)| {
             let quotas = asked.limits.quotas().iter();
@@ -96,11 +141,11 @@ impl Share {
 impl Demand<'_> {
     /// The strictest that the shared rules say. A rule that only watches this request denies it in an
     /// outage as little as ever.
-    pub(super) fn on_outage(&self) -> OnOutage {
-        let says = self.rules.iter().filter_map(|asked| {
+    pub(super) fn on_outage(&self, undecided: &Undecided) -> OnOutage {
+        let says = self.rules.iter().enumerate().filter_map(|(rule, asked)| {
             let on_outage = asked.terms.on_outage;
             let can_deny = asked.enforcement == Enforcement::Enforce || on_outage != OnOutage::Deny;
-            (asked.terms.scope == Scope::Shared && can_deny).then_some(on_outage)
+            (asked.terms.scope == Scope::Shared && can_deny && undecided.has(rule)).then_some(on_outage)
         });
         says.max().unwrap_or_default()
     }
@@ -108,14 +153,14 @@ impl Demand<'_> {
     /// What the rules say to a store that could not answer: one that denies is enough, then those that count
     /// for themselves decide. A call that no store could answer is the caller's error.
     #[cold]
-    fn outage(&self, error: StoreError, peek: bool) -> Result<Decision, InvalidInput> {
+    fn outage(&self, error: StoreError, undecided: &Undecided, peek: bool) -> Result<Decision, InvalidInput> {
         let kind = error.kind();
         if let Some(input) = error.into_input() {
             return Err(input);
         }
-        let (engine, on_outage) = (&*self.engine, self.on_outage());
+        let (engine, on_outage) = (&*self.engine, self.on_outage(undecided));
         if on_outage == OnOutage::Local {
-            let share = Share::of(self);
+            let share = Share::among(self, undecided);
             let charges = share.charges(self)?;
             let Ok(check) = charges.check() else { return Ok(engine.unlimited()) };
             let check = if peek { check.peek() } else { check };
@@ -127,6 +172,32 @@ impl Demand<'_> {
         }
         let outcome = if on_outage == OnOutage::Deny { Outcome::Deny } else { Outcome::Allow };
         Ok(self.without_store(kind, outcome, peek))
+    }
+
+    /// What becomes of a check that the store could not decide, or only in part: then the answers that there are
+    /// stand, unless the rules of the rest deny.
+    #[cold]
+    pub(super) async fn undecided<A: Away>(
+        &self,
+        check: &Check<'_>,
+        mut error: StoreError,
+        peek: bool,
+    ) -> Result<Decision, A::Error> {
+        let Some(answered) = error.take_answered() else {
+            return A::decide(self, error, &Undecided::All, peek);
+        };
+        let undecided = Undecided::with_charges(self, check, &answered.undecided);
+        match A::decide(self, error, &undecided, peek) {
+            // What this process has counted for itself is not the store's to give back.
+            Ok(rest) if rest.is_allowed() => Ok(rest.without_receipts().joined(&answered.decision)),
+            rest => {
+                if !peek {
+                    // What cannot be given back comes back with time; the store counts it.
+                    let _ = self.engine.store.undo(check, &answered.decision).await;
+                }
+                rest
+            }
+        }
     }
 
     /// What becomes of a request that no store has decided.

@@ -10,7 +10,7 @@ use ratekeeper_core::{
     Verdict,
 };
 
-use super::outage::{Away, ByRules, OnOutage, Share};
+use super::outage::{Away, ByRules, OnOutage, Share, Undecided};
 use super::{Asked, Demand, Engine, Held, Limits, Scope};
 use crate::store::{Store, StoreError, StoreErrorKind};
 
@@ -289,7 +289,7 @@ impl Demand<'_> {
         decision: &mut Decision,
     ) -> Result<(), A::Error> {
         if let Err(error) = answer {
-            *decision = A::decide(self, error, false)?;
+            *decision = A::decide(self, error, &Undecided::All, false)?;
         } else if !decision.verdicts().iter().all(Verdict::is_admitted) {
             self.note(decision);
         }
@@ -357,7 +357,10 @@ impl Demand<'_> {
             Some(under) => store.reserve(&check, under).await,
             None => store.check(&check).await,
         };
-        answer.or_else(|error| A::decide(self, error, terms.is_peek()))
+        match answer {
+            Ok(decision) => Ok(decision),
+            Err(error) => self.undecided::<A>(&check, error, terms.is_peek()).await,
+        }
     }
 
     /// What this process counts for itself. Beside a shared part, only reservations are kept under an id
@@ -383,7 +386,7 @@ impl Demand<'_> {
         answer.or_else(|error| match (error.kind(), error.into_input()) {
             (_, Some(input)) => Err(input),
             // Full of keys that are limited.
-            (kind, None) if self.on_outage() == OnOutage::Deny => {
+            (kind, None) if self.on_outage(&Undecided::All) == OnOutage::Deny => {
                 Ok(self.without_store(kind, Outcome::Deny, peek))
             }
             (kind, None) => Ok(self.without_store(kind, Outcome::Allow, peek)),

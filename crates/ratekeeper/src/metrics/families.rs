@@ -154,6 +154,7 @@ fn store(health: &Health) -> Vec<Family> {
             health.waiting as u64,
         ),
     ]);
+    families.extend(spanning(health));
     families
 }
 
@@ -198,6 +199,31 @@ fn data(health: Option<&DataHealth>) -> Vec<Family> {
             Gauge,
             "Records of the data directory that could not be read at the start, and were left out",
             &|data| data.unreadable,
+        ),
+    ]
+}
+
+/// Checks whose counters are on several servers.
+fn spanning(health: &Health) -> [Family; 3] {
+    use Kind::Counter;
+    [
+        Family::of(
+            "ratekeeper_store_spanning_checks",
+            Counter,
+            "Checks whose counters are on several servers or slots",
+            health.spanning,
+        ),
+        Family::of(
+            "ratekeeper_store_spanning_refunds",
+            Counter,
+            "Charges that one of several servers or slots gave back, because another denied",
+            health.spanning_refunds,
+        ),
+        Family::of(
+            "ratekeeper_store_spanning_refunds_failed",
+            Counter,
+            "Such charges that could not be given back, so that they stay until their windows end",
+            health.spanning_refunds_failed,
         ),
     ]
 }

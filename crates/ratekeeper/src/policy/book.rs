@@ -143,6 +143,16 @@ impl PoliciesBuilder {
         self
     }
 
+    /// Whether counters are on several servers, such as the nodes of a cluster: [`StoreUrl::is_parted`] of the store.
+    /// Rules with overrides whose keys do not name the organisation are then refused.
+    ///
+    /// [`StoreUrl::is_parted`]: crate::StoreUrl::is_parted
+    #[must_use]
+    pub fn parted(mut self, parted: bool) -> Self {
+        self.options.parted = parted;
+        self
+    }
+
     /// Finds the key of the rule of that name, which has `caller_key`.
     #[must_use]
     pub fn key_function(mut self, rule: impl Into<String>, function: KeyFunction) -> Self {

@@ -72,6 +72,9 @@ pub struct CompileOptions {
     pub mode: Option<Mode>,
     /// Key functions by the name of a rule.
     pub key_functions: HashMap<String, KeyFunction>,
+    /// Whether counters are on several servers, such as the nodes of a cluster; see [`StoreUrl::is_parted`]. A policy
+    /// whose own `store` is such a one is compiled as if this was set.
+    pub parted: bool,
 }
 
 impl Default for CompileOptions {
@@ -81,6 +84,7 @@ impl Default for CompileOptions {
             hashing: KeyHashing::open(),
             mode: None,
             key_functions: HashMap::new(),
+            parted: false,
         }
     }
 }

@@ -43,6 +43,16 @@ fn index(kind: StoreErrorKind) -> Option<usize> {
 }
 
 impl FailureKinds {
+    /// Those of two servers.
+    #[cfg(feature = "redis")]
+    pub(super) fn and(mut self, other: Self) -> Self {
+        for kind in 0..KINDS {
+            self.counts[kind] += other.counts[kind];
+            self.lasting[kind] |= other.lasting[kind];
+        }
+        self
+    }
+
     /// Failures of one kind alone.
     pub(super) fn only(kind: StoreErrorKind, count: u64, lasts: bool) -> Self {
         let mut kinds = Self::default();

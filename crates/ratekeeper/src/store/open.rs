@@ -10,7 +10,10 @@
 //! # Ok::<(), ratekeeper::InvalidInput>(())
 //! ```
 
+mod cluster;
+mod hosts;
 mod sentinel;
+mod several;
 mod url;
 
 use std::path::Path;
@@ -18,13 +21,15 @@ use std::sync::Arc;
 
 use ratekeeper_core::InvalidInput;
 
+pub use self::cluster::CLUSTER_SEEDS_MAX;
 pub use self::sentinel::{SENTINEL_PORT, SENTINELS_MAX};
+pub use self::several::SERVERS_MAX;
 #[cfg(feature = "redis")]
 pub use self::url::{SentinelParts, ServerParts};
 pub use self::url::{StoreUrl, URL_BYTES_MAX, schemes};
 use super::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
-use super::redis::{RedisStore, RedisStoreBuilder};
+use super::redis::{RedisStore, RedisStoreBuilder, SpreadStore};
 use super::{Store, StoreError};
 
 /// How to open a store, wherever its URL leads.
@@ -78,6 +83,9 @@ pub enum OpenedStore {
     /// On a server.
     #[cfg(feature = "redis")]
     Redis(RedisStore),
+    /// On several servers, or a cluster.
+    #[cfg(feature = "redis")]
+    Spread(SpreadStore),
 }
 
 impl OpenedStore {
@@ -88,6 +96,8 @@ impl OpenedStore {
             Self::Memory(store) => Arc::clone(store) as Arc<dyn Store>,
             #[cfg(feature = "redis")]
             Self::Redis(store) => Arc::new(store.clone()),
+            #[cfg(feature = "redis")]
+            Self::Spread(store) => Arc::new(store.clone()),
         }
     }
 
@@ -100,6 +110,8 @@ impl OpenedStore {
             Self::Memory(_) => Ok(()),
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.ping().await,
+            #[cfg(feature = "redis")]
+            Self::Spread(store) => store.ping().await,
         }
     }
 
@@ -111,7 +123,7 @@ impl OpenedStore {
         match self {
             Self::Memory(store) => store.flush(),
             #[cfg(feature = "redis")]
-            Self::Redis(_) => Ok(()),
+            Self::Redis(_) | Self::Spread(_) => Ok(()),
         }
     }
 }
@@ -127,6 +139,14 @@ pub fn open(url: &StoreUrl, options: &OpenOptions) -> Result<OpenedStore, Invali
     }
     if url.is_memory() {
         return Ok(OpenedStore::Memory(Arc::new(options.memory.clone().build())));
+    }
+    #[cfg(feature = "redis")]
+    if url.has_several() {
+        return options.redis.clone().build_spread(&url.servers()).map(OpenedStore::Spread);
+    }
+    #[cfg(feature = "redis")]
+    if url.has_nodes() {
+        return options.redis.clone().at(url).build_slots().map(OpenedStore::Spread);
     }
     #[cfg(feature = "redis")]
     return options.redis.clone().at(url).build().map(OpenedStore::Redis);

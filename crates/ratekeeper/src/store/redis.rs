@@ -20,11 +20,13 @@
 mod answer;
 mod audit;
 mod breaker;
+mod cluster;
 mod control;
 mod encode;
 mod error;
 mod inspect;
 mod lane;
+mod lanes;
 mod layout;
 mod link;
 mod locate;
@@ -35,23 +37,25 @@ mod packed;
 mod password;
 mod penal;
 mod record;
+mod redirect;
 mod rehearsal;
 mod role;
 mod round_trip;
+mod route;
 mod script;
 mod sentinel;
 mod silence;
 mod socket;
+mod spread;
 mod stored;
+mod tag;
 mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, Value};
 use ratekeeper_core::{
     Algorithm, Charge, Check, Clock, Decision, Field, GiveBack, InvalidInput, Key, Origin, Reservation,
@@ -60,20 +64,24 @@ use ratekeeper_core::{
 use tokio::runtime::Handle;
 
 pub use self::breaker::BreakerPolicy;
+use self::cluster::Cluster;
+pub use self::cluster::{ClusterNode, ClusterReport};
 use self::encode::{Change, Item, Target, Units, tag_of};
-use self::lane::{Bounds, Lane};
+use self::lane::Bounds;
+use self::lanes::LaneMaker;
 use self::layout::{Class, Layout};
-use self::link::{Link, Script};
 use self::locate::{Locator, NoPlace};
 pub use self::password::PASSWORD_BYTES_MAX;
 use self::password::Password;
 use self::record::Record;
 #[doc(hidden)]
 pub use self::rehearsal::Rehearsal;
+use self::route::{Route, Way};
 pub use self::script::SCRIPT;
 use self::script::TEST_TTL_MILLIS;
 pub use self::sentinel::SentinelAnswer;
 use self::sentinel::{Sentinels, follow};
+pub use self::spread::SpreadStore;
 pub use self::stored::STORED_PAGE_MAX;
 use self::wire::Address;
 use crate::audit::Audit;
@@ -107,6 +115,9 @@ const AUTHORITY: &str = "rediss:// or valkeys://, and certificates in PEM form, 
 /// The same where sentinels are asked.
 const SENTINEL_AUTHORITY: &str =
     "rediss+sentinel:// or valkeys+sentinel://, and certificates in PEM form, with a certificate authority";
+/// The same on a cluster.
+const CLUSTER_AUTHORITY: &str =
+    "rediss+cluster:// or valkeys+cluster://, and certificates in PEM form, with a certificate authority";
 
 /// A store on Redis (6.2 and later) or Valkey (7.2 and later).
 ///
@@ -118,8 +129,7 @@ pub struct RedisStore {
 
 struct Inner {
     layout: Layout,
-    lanes: Box<[Arc<Lane>]>,
-    next: AtomicUsize,
+    route: Route,
     control: ControlCell,
     meetings: Meetings,
     claims: CounterClaims,
@@ -146,6 +156,7 @@ pub struct RedisStoreBuilder {
     clock: Option<Arc<dyn Clock>>,
     ca: Option<Vec<u8>>,
     script: String,
+    one_tag: Option<String>,
 }
 
 impl RedisStore {
@@ -168,6 +179,7 @@ impl RedisStore {
             clock: None,
             ca: None,
             script: SCRIPT.to_owned(),
+            one_tag: None,
         }
     }
 
@@ -177,10 +189,21 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        for lane in &self.inner.lanes {
-            lane.link().run(&encode::call(&[], None)).await?;
+        match &self.inner.route {
+            Route::Server(lanes) => {
+                for lane in lanes.all() {
+                    lane.link().run(&encode::call(&[], None)).await?;
+                }
+                Ok(())
+            }
+            Route::Cluster(cluster) => cluster.ping().await,
         }
-        Ok(())
+    }
+
+    /// Asks every node that the URL names what it says of its cluster, which takes a bounded time. `None` without a
+    /// cluster.
+    pub async fn cluster(&self) -> Option<ClusterReport> {
+        Some(self.inner.route.cluster()?.report().await)
     }
 
     /// Asks every sentinel where the server is, which takes a bounded time; then, where it is by what they said, for
@@ -294,6 +317,14 @@ impl RedisStoreBuilder {
         Self { script: script.to_owned(), ..self }
     }
 
+    /// On a cluster, one tag for everything, so that no check is of several slots: for tests that compare whole
+    /// checks with the model.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn one_tag(self, tag: &str) -> Self {
+        Self { one_tag: Some(tag.to_owned()), ..self }
+    }
+
     /// Makes the store and begins to connect. A server that is down is no
     /// error: the store answers when it is up.
     ///
@@ -304,47 +335,61 @@ impl RedisStoreBuilder {
         let runtime = Handle::try_current()
             .map_err(|_| store("no tokio runtime".into(), "a store that is made inside of one"))?;
         let url = StoreUrl::server(&self.url)?;
+        if url.has_several() {
+            return Err(store(url.to_string(), "one server; several are opened by ratekeeper::store::open"));
+        }
         if let Some((got, expected)) = self.out_of_bounds(&url) {
             return Err(store(got, expected));
         }
-        let locator = self.locator(&url, &runtime).map_err(|(reason, expected)| store(reason, &expected))?;
-        let failures = Arc::new(FailureLog::new(locator.name()));
-        let lane = |_| {
-            let (script, deadline) = (Script::new(&self.script), self.deadline);
-            let link = Link::start(
-                locator.clone(),
-                script,
-                deadline,
-                self.breaker,
-                runtime.clone(),
-                self.connections > 1,
-            );
-            let bounds = Bounds { deadline, queue_max: self.queue_max, total: self.whole() };
-            Lane::new(link, bounds, self.clock.clone(), Arc::clone(&failures))
-        };
-        let lanes: Box<[Arc<Lane>]> = (0..self.connections).map(lane).collect();
+        let refused = |(reason, expected): (String, String)| store(reason, &expected);
         let ttl_millis_min = if self.clock.is_some() { TEST_TTL_MILLIS } else { 1 };
-        let layout = Layout::new(&self.prefix);
-        let next = AtomicUsize::new(0);
         let (control, meetings, claims) = (ControlCell::default(), Meetings::new(), CounterClaims::default());
-        let sentinels = locator.sentinels().cloned().zip(url.server_parts());
-        if let Some((sentinels, _)) = &sentinels {
-            let links = lanes.iter().map(|lane| Arc::downgrade(lane.link())).collect();
-            runtime.spawn(follow(Arc::downgrade(sentinels), links));
+        let (route, failures, sentinels, layout);
+        if url.has_nodes() {
+            let seeds = self.seeds(&url).map_err(refused)?;
+            let places: Vec<String> = seeds.iter().map(Address::server).collect();
+            let name = format!("cluster ({})", places.join(", "));
+            failures = Arc::new(FailureLog::new(name.clone()));
+            route = Route::Cluster(Cluster::start(name, seeds, self.maker(&failures, &runtime)));
+            (sentinels, layout) = (None, Layout::tagged(&self.prefix, self.one_tag.as_deref()));
+        } else {
+            let locator = self.locator(&url, &runtime).map_err(refused)?;
+            failures = Arc::new(FailureLog::new(locator.name()));
+            let lanes = self.maker(&failures, &runtime).lanes(&locator);
+            sentinels = locator.sentinels().cloned().zip(url.server_parts());
+            if let Some((sentinels, _)) = &sentinels {
+                let links = lanes.all().iter().map(|lane| Arc::downgrade(lane.link())).collect();
+                runtime.spawn(follow(Arc::downgrade(sentinels), links));
+            }
+            (route, layout) = (Route::Server(lanes), Layout::new(&self.prefix));
         }
-        let inner = Arc::new(Inner {
-            layout,
-            lanes,
-            next,
-            control,
-            meetings,
-            claims,
-            failures,
-            sentinels,
-            ttl_millis_min,
-        });
+        let inner =
+            Arc::new(Inner { layout, route, control, meetings, claims, failures, sentinels, ttl_millis_min });
         runtime.spawn(control::follow(Arc::downgrade(&inner)));
         Ok(RedisStore { inner })
+    }
+
+    /// What makes connections.
+    fn maker(&self, failures: &Arc<FailureLog>, runtime: &Handle) -> LaneMaker {
+        let bounds = Bounds { deadline: self.deadline, queue_max: self.queue_max, total: self.whole() };
+        LaneMaker {
+            script: self.script.clone(),
+            breaker: self.breaker,
+            bounds,
+            clock: self.clock.clone(),
+            connections: self.connections,
+            failures: Arc::clone(failures),
+            runtime: runtime.clone(),
+        }
+    }
+
+    /// The nodes that a URL of a cluster names.
+    fn seeds(&self, url: &StoreUrl) -> Result<Vec<Address>, (String, String)> {
+        let because = |error: ::redis::RedisError| (error.to_string(), StoreUrl::expected());
+        let info = url.connection_info().map_err(because)?;
+        let first = self.address(url, info, self.password.as_ref())?;
+        let nodes = url.server_parts().map(|parts| parts.nodes).unwrap_or_default();
+        Ok(nodes.iter().map(|(host, port)| first.at(host, *port)).collect())
     }
 
     /// What was given that cannot be, and what could.
@@ -356,6 +401,11 @@ impl RedisStoreBuilder {
                 self.has_valid_prefix(),
                 format!("prefix {prefix:?}"),
                 "a prefix of at most 128 printable characters",
+            ),
+            (
+                !url.has_nodes() || !prefix.contains(['{', '}']),
+                format!("prefix {prefix:?} on a cluster"),
+                "a prefix without braces: they would put all keys into one slot",
             ),
             (
                 (Duration::from_millis(1)..=DEADLINE_MAX).contains(deadline),
@@ -445,7 +495,11 @@ impl RedisStoreBuilder {
 }
 
 fn authority_of(url: &StoreUrl) -> &'static str {
-    if url.has_sentinels() { SENTINEL_AUTHORITY } else { AUTHORITY }
+    match (url.has_sentinels(), url.has_nodes()) {
+        (true, _) => SENTINEL_AUTHORITY,
+        (_, true) => CLUSTER_AUTHORITY,
+        _ => AUTHORITY,
+    }
 }
 
 /// TLS needs a provider of ciphers, one for the whole process: ours, if nobody has chosen.
@@ -457,17 +511,9 @@ fn choose_ciphers() {
 }
 
 impl Inner {
-    fn lane(&self) -> &Arc<Lane> {
-        let lanes = &self.lanes;
-        if let [lane] = &**lanes {
-            return lane;
-        }
-        let next = self.next.fetch_add(1, Ordering::Relaxed) % lanes.len();
-        // In turn, but rather one that is connected and answers.
-        let (before, from) = lanes.split_at(next);
-        let from_next = || from.iter().chain(before).filter(|lane| lane.link().is_up());
-        let usual = from_next().find(|lane| !lane.link().is_suspect());
-        usual.or_else(|| from_next().next()).unwrap_or(&lanes[next])
+    /// The way of a check, all of whose counters are in one part.
+    fn way(&self, check: &Check<'_>) -> Result<Way<'_>, StoreError> {
+        Ok(self.route.way(self.layout.part_of(check)?))
     }
 
     async fn reserve(
@@ -478,12 +524,12 @@ impl Inner {
         self.meetings.note(check);
         let kept = record::keep(&self.layout, check);
         let item = Item::once(&self.layout, check, reservation, kept);
-        let lane = self.lane();
-        let reply = lane.ask(item).await?;
+        let way = self.way(check)?;
+        let reply = way.ask(item).await?;
         if reply.answer().is_conflict() {
             return Err(reservation.conflict().into());
         }
-        let mut decision = reply.answer().decision(check).inspect_err(|error| note(lane, error))?;
+        let mut decision = reply.answer().decision(check).inspect_err(|error| way.note(error))?;
         // A record that is repeated knows for itself.
         if reservation.held_for().is_some() && decision.origin() != Origin::Repeat {
             decision.set_held();
@@ -493,24 +539,30 @@ impl Inner {
 
     /// Two steps, because only the record knows which keys a reservation
     /// touched: it is read, and then settled if it is still the same.
-    async fn settle(&self, id: &[u8], actual: Option<u32>) -> Result<Settled, StoreError> {
-        let key = self.layout.id(id);
-        let lane = self.lane();
-        let end = lane.end_of_call();
-        let get = ::redis::Cmd::get(&key);
-        let get = |mut link: MultiplexedConnection| async move { link.send_packed_command(&get).await };
-        let found = lane.link().send(end, get).await?;
+    async fn settle(&self, tag: &[u8], id: &[u8], actual: Option<u32>) -> Result<Settled, StoreError> {
+        let key = self.layout.id_under(tag, id);
+        let way = self.route.way(self.layout.part_under(tag));
+        let end = way.end_of_call();
+        let found = way.send_until(end, ::redis::Cmd::get(&key)).await?;
         let Value::BulkString(bytes) = found else { return Ok(Settled::Unknown) };
         let record = Record::read(&bytes)?;
         let changes = record.changes(actual)?;
         let item = Item::adjust(Some((&key, record.digest)), changes.into_iter());
-        lane.ask_until(end, item).await?.answer().settled()
+        way.ask_until(end, item).await?.answer().settled()
+    }
+
+    /// On a cluster only the check says where the record is.
+    async fn settle_alone(&self, id: &[u8], actual: Option<u32>) -> Result<Settled, StoreError> {
+        if self.route.cluster().is_some() && !self.layout.has_one_tag() {
+            let expected = "a store that was opened by its URL (ratekeeper::store::open), which finds it";
+            return Err(InvalidInput::new(Field::Reservation, "a reservation on a cluster", expected).into());
+        }
+        self.settle(&[], id, actual).await
     }
 
     async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, StoreError> {
-        let lane = self.lane();
-        if let Some(refusal) = lane.link().refusal() {
-            lane.count(&refusal);
+        let way = self.way(check)?;
+        if let Some(refusal) = way.refusal() {
             return Err(refusal);
         }
         let charges = decision.given_back_to(check, units, |charge| charge.key().digest());
@@ -542,12 +594,12 @@ impl Inner {
             }
         });
         let item = Item::adjust(None, changes);
-        let given_back = match lane.ask(item).await {
+        let given_back = match way.ask(item).await {
             Ok(reply) => reply.answer().given_back(),
             Err(error) => Err(error),
         };
         given_back.inspect_err(|error| {
-            lane.link().doubt(error);
+            way.doubt(error);
             if error.is_without_effect() {
                 named.iter().for_each(|(.., back)| back.put_back());
             }
@@ -558,26 +610,24 @@ impl Inner {
     async fn shared_secret(&self) -> Result<[u8; SECRET_BYTES], StoreError> {
         let (key, fresh, end) = (self.layout.secret(), random_secret()?, self.end_of_call());
         let life = SECRET_LIFE.as_millis() as u64;
+        let part = self.layout.part_of_name(&key);
         let made =
             ::redis::Cmd::new().arg("SET").arg(&key).arg(&fresh).arg("NX").arg("PX").arg(life).to_owned();
-        let _: Value = self.send_until(end, made).await?;
-        let known: Vec<u8> = self.send_until(end, ::redis::Cmd::get(&key)).await?;
+        let _: Value = self.send_until(end, part, made).await?;
+        let known: Vec<u8> = self.send_until(end, part, ::redis::Cmd::get(&key)).await?;
         let renewed = ::redis::Cmd::new().arg("PEXPIRE").arg(&key).arg(life).to_owned();
-        let _: Value = self.send_until(end, renewed).await?;
+        let _: Value = self.send_until(end, part, renewed).await?;
         known.try_into().map_err(|_| StoreError::unreadable())
     }
 
     async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
-        let counters = self.layout.counters_of(key, algorithm);
-        let item = Item::reset(&counters, algorithm, tag_of(key, algorithm));
-        self.lane().ask(item).await?.answer().was_there()
+        let (end, mut was_there) = (self.end_of_call(), false);
+        for (part, counters) in self.layout.counters_by_part(key, algorithm) {
+            let item = Item::reset(&counters, algorithm, tag_of(key, algorithm));
+            was_there |= self.route.way(part).ask_until(end, item).await?.answer().was_there()?;
+        }
+        Ok(was_there)
     }
-}
-
-/// Counts what a check failed of; a server that takes no writes may be a primary of yesterday.
-fn note(lane: &Lane, error: &StoreError) {
-    lane.count(error);
-    lane.link().doubt(error);
 }
 
 impl Store for RedisStore {
@@ -590,16 +640,18 @@ impl Store for RedisStore {
     }
 
     fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
-        let lane = self.inner.lane();
-        if let Some(refusal) = lane.link().refusal() {
-            lane.count(&refusal);
+        let way = match self.inner.way(check) {
+            Ok(way) => way,
+            Err(error) => return StoreFuture::ready(Err(error)),
+        };
+        if let Some(refusal) = way.refusal() {
             return StoreFuture::ready(Err(refusal));
         }
         StoreFuture::pending(async move {
             self.inner.meetings.note(check);
-            let reply = lane.ask(Item::check(&self.inner.layout, check)).await?;
+            let reply = way.ask(Item::check(&self.inner.layout, check)).await?;
             // Answered, but perhaps only that nothing could be written.
-            reply.answer().decision(check).inspect_err(|error| note(lane, error))
+            reply.answer().decision(check).inspect_err(|error| way.note(error))
         })
     }
 
@@ -612,7 +664,7 @@ impl Store for RedisStore {
     }
 
     fn settle<'a>(&'a self, id: &'a [u8], actual: Option<u32>) -> StoreFuture<'a, Settled> {
-        StoreFuture::pending(self.inner.settle(id, actual))
+        StoreFuture::pending(self.inner.settle_alone(id, actual))
     }
 
     fn refund<'a>(
@@ -658,7 +710,7 @@ impl Store for RedisStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.inner.lane().now()
+        self.inner.route.now()
     }
 
     fn counter_claims(&self) -> Option<&CounterClaims> {
@@ -666,16 +718,13 @@ impl Store for RedisStore {
     }
 
     fn health(&self) -> Health {
-        let lanes = self.inner.lanes.iter().map(|lane| lane.health());
-        let health = lanes.reduce(Health::and).unwrap_or_default();
-        Health { by_kind: self.inner.failures.by_kind(), ..health }
+        Health { by_kind: self.inner.failures.by_kind(), ..self.inner.route.health() }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<&str> = self.inner.lanes.iter().map(|lane| lane.link().server.as_str()).collect();
-        f.debug_struct("RedisStore").field("servers", &servers).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("servers", &self.inner.route.servers()).finish_non_exhaustive()
     }
 }
 

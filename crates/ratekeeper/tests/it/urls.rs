@@ -28,8 +28,13 @@ async fn every_url_of_the_table_opens_or_says_what_is_wrong() {
                 let error = store.ping().await.unwrap_err();
                 assert!(!error.to_string().contains(SECRET), "{error}");
             }
+            #[cfg(feature = "redis")]
+            (Ok(OpenedStore::Spread(store)), Place::Server | Place::Servers) => {
+                let error = store.ping().await.unwrap_err();
+                assert!(!format!("{error} {store:?}").contains(SECRET), "{error}");
+            }
             #[cfg(not(feature = "redis"))]
-            (Err(error), Place::Server) => {
+            (Err(error), Place::Server | Place::Servers) => {
                 assert!(error.to_string().contains("the feature `redis`"), "{error}");
                 assert!(!error.to_string().contains(SECRET), "{error}");
             }
@@ -58,4 +63,16 @@ fn a_url_has_a_longest() {
     assert!(url(URL_BYTES_MAX).parse::<StoreUrl>().is_ok());
     let error = url(URL_BYTES_MAX + 1).parse::<StoreUrl>().unwrap_err();
     assert_eq!(error.got, "4097 bytes, more than 4096");
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_server_is_in_a_list_once() {
+    let url: StoreUrl = "redis://127.0.0.1:1,rediss://ann:SECRET@127.0.0.1:1/0".parse().unwrap();
+    let error = open(&url, &OpenOptions::new()).unwrap_err().to_string();
+    assert_eq!(error, "store: got 127.0.0.1:1/0 twice; expected each server once");
+    let several = "redis://:SECRET@127.0.0.1:1,redis://127.0.0.1:2";
+    let error = ratekeeper::RedisStore::builder(several).build().unwrap_err().to_string();
+    assert!(error.contains("expected one server; several are opened by ratekeeper::store::open"), "{error}");
+    assert!(!error.contains(SECRET), "{error}");
 }

@@ -1,7 +1,7 @@
 //! A condition that fails does not lift the limit, nobody pays less by confusing a cost, and one request is only so
 //! much work.
 
-use ratekeeper::policy::{Ask, Format, OnError, PolicySpec, RequestFacts};
+use ratekeeper::policy::{Ask, CompileOptions, Format, OnError, Policy, PolicySpec, RequestFacts};
 use ratekeeper::{CONDITION_BUDGET, Decision, Origin};
 use serde_json::json;
 
@@ -268,4 +268,51 @@ fn the_new_fields_are_checked() {
     let spec = crate::toml(&rule("when = 'true'\non_error = 'skip'\ncost = 'size(body)'\ncost_on_error = 5"))
         .unwrap();
     assert_eq!((spec.rules[0].on_error, spec.rules[0].cost_on_error), (OnError::Skip, Some(5)));
+}
+
+#[test]
+fn overrides_of_an_organisation_that_the_key_does_not_name_are_warned_of_and_refused_on_a_cluster() {
+    let policy = |keys: &str, more: &str| {
+        format!(
+            "service = 'api'\n{more}\n[[rules]]\nname = 'r'\nkeys = {keys}\nquota = '1/h'\noverrides = true\n\
+             fallback = 'none'\n"
+        )
+    };
+    let compiled = |text: &str, parted: bool| {
+        let spec = PolicySpec::read("policy.toml", Format::Toml, text.as_bytes()).unwrap();
+        let mut options = CompileOptions::default();
+        options.parted = parted;
+        Policy::compile(&spec, "policy.toml", &options)
+    };
+    let apart = [
+        (
+            "'ip:{client.ip}'",
+            "\"ip:{client.ip}\" with `overrides` of \"{identity.org}\", which it does not name",
+        ),
+        (
+            "['org:{identity.org}:user:{identity.user}', 'ip:{client.ip}']",
+            "\"org:{identity.org}:ip:{client.ip}\"",
+        ),
+        ("'{identity.org}:1:2:3:4:5:6:7:{client.ip}'", "which it does not name"),
+    ];
+    for (keys, why) in apart {
+        let text = policy(keys, "");
+        let warnings = compiled(&text, false).unwrap().warnings().to_vec();
+        assert!(warnings.len() == 1 && warnings[0].to_string().contains(why), "{keys}: {warnings:?}");
+        let refused = compiled(&text, true).unwrap_err().to_string();
+        assert!(refused.contains(why) && refused.contains("and this is refused"), "{keys}: {refused}");
+        let refused = compiled(&policy(keys, "store = 'redis+cluster://127.0.0.1:1'"), false).unwrap_err();
+        assert!(refused.to_string().contains(why), "{keys}: {refused}");
+    }
+    let hidden = policy("'{identity.org}:{client.ip}'", "hash_keys = true");
+    assert!(compiled(&hidden, true).unwrap_err().to_string().contains("beside `hash_keys`"));
+    let together = [
+        "'{identity.org}'",
+        "'/search:{identity.org}:{identity.project}'",
+        "['org:{identity.org}:user:{identity.user}', 'user:{identity.user}']",
+    ];
+    for keys in together {
+        let good = compiled(&policy(keys, ""), true).unwrap();
+        assert_eq!(good.warnings(), [], "{keys}");
+    }
 }

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ratekeeper::store::open;
 use ratekeeper::store::redis::SCRIPT;
 use ratekeeper::{
-    Algorithm, Check, Decision, Key, ManualClock, Override, OverrideScope, RedisStore, RedisStoreBuilder,
-    Reservation, Settled, Store, StoreError, StoreFuture, Timestamp,
+    Algorithm, Check, Decision, Key, ManualClock, OpenOptions, OpenedStore, Override, OverrideScope,
+    RedisStore, RedisStoreBuilder, Reservation, Settled, SpreadStore, Store, StoreError, StoreFuture,
+    Timestamp,
 };
+use ratekeeper_testkit::servers::Server;
 /// Stores wait so long, too: what is tested here is the answer, not when it comes.
 pub(crate) use ratekeeper_testkit::wait::PATIENCE;
 use ratekeeper_testkit::{Asked, Engine, Told};
 use tokio::runtime::Runtime;
 
 pub(crate) struct RedisEngine {
-    store: RedisStore,
+    store: Arc<dyn Store>,
     clock: ManualClock,
     runtime: Arc<Runtime>,
 }
@@ -31,6 +34,23 @@ pub(crate) fn script() -> String {
 /// A store on the server at `url`, with time enough to answer.
 pub(crate) fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder(url).deadline(PATIENCE).script(&script())
+}
+
+/// The URL of several servers.
+pub(crate) fn urls_of(servers: &[Server]) -> String {
+    servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
+}
+
+/// One store over several servers, with time enough to answer unless the settings say otherwise.
+pub(crate) fn spread_over(
+    urls: &str,
+    settings: impl FnOnce(RedisStoreBuilder) -> RedisStoreBuilder,
+) -> SpreadStore {
+    let options = OpenOptions::new().redis(|redis| settings(redis.deadline(PATIENCE).script(&script())));
+    match open(&urls.parse().unwrap(), &options).unwrap() {
+        OpenedStore::Spread(store) => store,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn runtime() -> Arc<Runtime> {
@@ -56,7 +76,23 @@ impl RedisEngine {
         let store = builder.build().unwrap();
         // Once connected, calls go out in the order they were made.
         runtime.block_on(store.ping()).unwrap();
-        Self { store, clock, runtime: Arc::clone(runtime) }
+        Self { store: Arc::new(store), clock, runtime: Arc::clone(runtime) }
+    }
+
+    /// A store over several servers.
+    pub(crate) fn over(servers: &[Server], runtime: &Arc<Runtime>) -> Self {
+        Self::spread(&urls_of(servers), runtime)
+    }
+
+    /// A store over what a URL names: several servers, or a cluster.
+    pub(crate) fn spread(urls: &str, runtime: &Arc<Runtime>) -> Self {
+        let clock = ManualClock::default();
+        let _inside = runtime.enter();
+        let settings =
+            |builder: RedisStoreBuilder| builder.clock(Arc::new(clock.clone())).prefix(&fresh_prefix());
+        let store = spread_over(urls, settings);
+        runtime.block_on(store.ping()).unwrap();
+        Self { store: Arc::new(store), clock, runtime: Arc::clone(runtime) }
     }
 
     fn wait<T>(&self, answer: StoreFuture<'_, T>) -> Result<T, String> {

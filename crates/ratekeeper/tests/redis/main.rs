@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod audit;
+mod cluster;
 mod connections;
 mod control;
 #[cfg(feature = "policy")]
@@ -27,5 +28,6 @@ mod policies;
 mod script;
 mod sentinel;
 mod setup;
+mod spread;
 mod subjects;
 mod versions;

@@ -53,6 +53,15 @@ const OPERATORS: [(&str, &[&str]); 6] = [
 /// Would make a key that never expires, were there no text at it.
 const CREATING: [&str; 3] = ["setrange", "rpush", "hset"];
 
+/// What instances ask nodes of a cluster for, beside the rest.
+const CLUSTER: [(&str, &[&str]); 3] = [
+    ("cluster|slots", &["CLUSTER", "SLOTS"]),
+    ("cluster|info", &["CLUSTER", "INFO"]),
+    ("asking", &["ASKING"]),
+];
+/// Keys that are tried until a node has one.
+const KEYS_TRIED_MAX: usize = 1_000;
+
 /// Keys that instances touch, by the pattern that allows them.
 const PATTERNS: [(&str, &str); 4] = [
     ("~rk:*", "rk:doctor"),
@@ -84,34 +93,63 @@ pub(super) async fn look(connection: &mut MultiplexedConnection, server: &Server
     let user = server.user.as_deref().unwrap_or("default");
     match try_all(connection, server.sentinels.is_some()).await {
         Ok(lacking) => findings(user, &lacking),
-        // Whoever was not answered knows nothing, least of all that all is well.
-        Err(error) => vec![
-            Finding::error("access", format!("the server stopped answering: {error}"))
-                .fix("look at its log, its SLOWLOG and the network, and run doctor again"),
-        ],
+        Err(error) => vec![stopped(&error)],
     }
+}
+
+/// The same on a node of a cluster, which has a part of the keys.
+pub(super) async fn look_on_node(
+    connection: &mut MultiplexedConnection,
+    server: &ServerParts,
+) -> Vec<Finding> {
+    let user = server.user.as_deref().unwrap_or("default");
+    let tried = async {
+        let key = key_of_node(connection).await?;
+        let mut lacking = Lacking::default();
+        try_commands(connection, &key, &mut lacking).await?;
+        let of_cluster = CLUSTER.map(|(name, words)| (format!("+{name}"), command(words, &key)));
+        for (name, command) in of_cluster {
+            if access(command.query_async::<Value>(connection).await)? == Access::NoCommand {
+                lacking.commands.push(name);
+            }
+        }
+        // A key elsewhere is refused first if it may not be touched.
+        let answer = redis::cmd("EXISTS").arg("{doctor}rk:c:doctor").query_async::<Value>(connection).await;
+        if access(answer)? == Access::NoKey {
+            lacking.commands.push("~{*}rk:*".to_owned());
+        }
+        Ok(lacking)
+    };
+    match tried.await {
+        Ok(lacking) => findings(user, &lacking),
+        Err(error) => vec![stopped(&error)],
+    }
+}
+
+/// A key that this node has.
+async fn key_of_node(connection: &mut MultiplexedConnection) -> Result<String, RedisError> {
+    let mut key = String::new();
+    for _ in 0..KEYS_TRIED_MAX {
+        key = format!("rk:doctor:{:016x}", fastrand::u64(..));
+        let answer = redis::cmd("EXISTS").arg(&key).query_async::<Value>(connection).await;
+        if !answer.as_ref().is_err_and(|error| error.code() == Some("MOVED")) {
+            access(answer)?;
+            break;
+        }
+    }
+    Ok(key)
+}
+
+fn stopped(error: &RedisError) -> Finding {
+    // Whoever was not answered knows nothing, least of all that all is well.
+    Finding::error("access", format!("the server stopped answering: {error}"))
+        .fix("look at its log, its SLOWLOG and the network, and run doctor again")
 }
 
 async fn try_all(connection: &mut MultiplexedConnection, has_sentinels: bool) -> Result<Lacking, RedisError> {
     let key = format!("rk:doctor:{:016x}", fastrand::u64(..));
-    let (mut lacking, mut has_text) = (Lacking::default(), false);
-    // Operators' after the first, because the key is deleted at the end of the others.
-    let (first, rest) = NEEDED.split_at(1);
-    let all = first.iter().map(|probe| (probe, true));
-    let all =
-        all.chain(OPERATORS.iter().map(|probe| (probe, false))).chain(rest.iter().map(|probe| (probe, true)));
-    for (&(name, words), is_needed) in all {
-        if CREATING.contains(&name) && !has_text {
-            lacking.untried.push(format!("+{name}"));
-            continue;
-        }
-        let answer = command(words, &key).query_async::<Value>(connection).await;
-        has_text |= name == "set" && answer.is_ok();
-        if access(answer)? == Access::NoCommand {
-            let list = if is_needed { &mut lacking.commands } else { &mut lacking.operators };
-            list.push(format!("+{name}"));
-        }
-    }
+    let mut lacking = Lacking::default();
+    try_commands(connection, &key, &mut lacking).await?;
     if has_sentinels {
         let answer = redis::cmd("ROLE").query_async::<Value>(connection).await;
         if access(answer)? == Access::NoCommand {
@@ -125,6 +163,32 @@ async fn try_all(connection: &mut MultiplexedConnection, has_sentinels: bool) ->
         }
     }
     Ok(lacking)
+}
+
+async fn try_commands(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    lacking: &mut Lacking,
+) -> Result<(), RedisError> {
+    let mut has_text = false;
+    // Operators' after the first, because the key is deleted at the end of the others.
+    let (first, rest) = NEEDED.split_at(1);
+    let all = first.iter().map(|probe| (probe, true));
+    let all =
+        all.chain(OPERATORS.iter().map(|probe| (probe, false))).chain(rest.iter().map(|probe| (probe, true)));
+    for (&(name, words), is_needed) in all {
+        if CREATING.contains(&name) && !has_text {
+            lacking.untried.push(format!("+{name}"));
+            continue;
+        }
+        let answer = command(words, key).query_async::<Value>(connection).await;
+        has_text |= name == "set" && answer.is_ok();
+        if access(answer)? == Access::NoCommand {
+            let list = if is_needed { &mut lacking.commands } else { &mut lacking.operators };
+            list.push(format!("+{name}"));
+        }
+    }
+    Ok(())
 }
 
 fn findings(user: &str, lacking: &Lacking) -> Vec<Finding> {

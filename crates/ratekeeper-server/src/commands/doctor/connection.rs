@@ -79,9 +79,9 @@ fn client(address: &Address, server: &ServerParts) -> Result<Client, RedisError>
     }
 }
 
-/// As the URL says, but where sentinels say.
+/// As the URL says, but where sentinels or nodes of a cluster say.
 fn info(address: &Address, server: &ServerParts) -> Result<ConnectionInfo, RedisError> {
-    if !address.url.has_sentinels() {
+    if !address.url.has_sentinels() && !address.url.has_nodes() {
         return address.url.as_str().into_connection_info();
     }
     let (host, port) = (server.host.clone(), server.port);

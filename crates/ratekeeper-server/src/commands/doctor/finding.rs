@@ -34,6 +34,9 @@ pub(super) struct Finding {
     /// What was looked at.
     pub(super) check: &'static str,
     pub(super) severity: Severity,
+    /// The server it is about, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server: Option<String>,
     /// What is the case.
     pub(super) found: String,
     /// What to do about it.
@@ -43,7 +46,7 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn new(check: &'static str, severity: Severity, found: impl AsRef<str>) -> Self {
-        Self { check, severity, found: without_secrets(found.as_ref()), fix: None }
+        Self { check, severity, server: None, found: without_secrets(found.as_ref()), fix: None }
     }
 
     pub(super) fn ok(check: &'static str, found: impl AsRef<str>) -> Self {
@@ -56,6 +59,10 @@ impl Finding {
 
     pub(super) fn error(check: &'static str, found: impl AsRef<str>) -> Self {
         Self::new(check, Severity::Error, found)
+    }
+
+    pub(super) fn of_server(self, server: String) -> Self {
+        Self { server: Some(server), ..self }
     }
 
     pub(super) fn fix(self, fix: impl Into<String>) -> Self {

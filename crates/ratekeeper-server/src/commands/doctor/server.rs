@@ -71,7 +71,7 @@ fn version(info: &Info) -> Finding {
 fn cluster(info: &Info) -> Option<Finding> {
     (info.text("cluster_enabled") == Some("1")).then(|| {
         Finding::error("cluster", "the server is a node of a cluster: keys of one check may be on several")
-            .fix("one server, or a primary with replicas behind one address")
+            .fix("name the cluster: redis+cluster://HOST:PORT,HOST:PORT")
     })
 }
 

@@ -1,6 +1,6 @@
 //! What only shows when the rules are seen together.
 
-use ratekeeper_core::{CHARGES_MAX, Name, Quota};
+use ratekeeper_core::{CHARGES_MAX, Name, ORGANISATION_PLACES_MAX, Quota};
 
 use super::{Compiler, LimitSets, Rule};
 use crate::policy::expression::{Condition, Paths};
@@ -8,6 +8,7 @@ use crate::policy::problem::Problem;
 use crate::policy::request::canonical_path;
 use crate::policy::spec::{KeySpec, RuleSpec};
 use crate::policy::template::Template;
+use crate::store::StoreUrl;
 
 impl Compiler<'_> {
     pub(super) fn conflicts(&mut self, rules: &[Rule], limits: &LimitSets) {
@@ -19,6 +20,7 @@ impl Compiler<'_> {
         }
         self.misspelled();
         self.escapable();
+        self.apart();
         self.outdone(rules, limits);
     }
 
@@ -30,6 +32,26 @@ impl Compiler<'_> {
                 let got = "keys that a caller can leave out, and no `fallback`";
                 let expected = "a last key such as \"ip:{client.ip}\", or a `fallback`: a request without a key is not limited";
                 self.warn(rule.place_of("keys"), got, expected);
+            }
+        }
+    }
+
+    /// Counters that cannot be where their overrides are, if counters are on several servers: refused there, and warned
+    /// of everywhere.
+    fn apart(&mut self) {
+        let is_parted = self.options.parted || self.spec.store.as_ref().is_some_and(StoreUrl::is_parted);
+        for rule in &self.spec.rules {
+            let (Some(overrides), KeySpec::Templates(templates)) = (&rule.overrides, &rule.keys) else {
+                continue;
+            };
+            let organisation = overrides.organisation.as_str();
+            let Some((got, expected)) = apart(templates, organisation, self.spec.hash_keys) else { continue };
+            match is_parted {
+                true => {
+                    let (at, field) = rule.place_of("keys");
+                    self.problems.push(Problem::new(at, field, got, expected));
+                }
+                false => self.warn(rule.place_of("keys"), got, expected),
             }
         }
     }
@@ -88,6 +110,38 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// The key of a rule with overrides that does not name their organisation, and what would be right.
+fn apart(templates: &[Template], organisation: &str, is_hashed: bool) -> Option<(String, String)> {
+    if is_hashed {
+        let got = "`overrides` beside `hash_keys`, which hides the organisation in the key".to_owned();
+        let expected =
+            "one of them: on a cluster a counter is where its organisation is, and this is refused";
+        return Some((got, expected.to_owned()));
+    }
+    let names_it = |template: &Template| {
+        template.as_str().rsplit(':').take(ORGANISATION_PLACES_MAX).any(|part| part == organisation)
+    };
+    let is_after_one_that_does = |at: usize, key: &str| {
+        // A request that has this key, and an organisation, has that one.
+        templates[..at].iter().filter(|before| names_it(before)).any(|before| {
+            placeholders(before.as_str()).all(|value| value == organisation || key.contains(value))
+        })
+    };
+    let mut all = templates.iter().map(Template::as_str).enumerate();
+    let (_, key) = all.find(|(at, key)| !names_it(&templates[*at]) && !is_after_one_that_does(*at, key))?;
+    let got = format!("\"{key}\" with `overrides` of \"{organisation}\", which it does not name");
+    let expected = format!(
+        "\"org:{organisation}:{key}\" instead of it, or before it: on a cluster a counter is where its organisation is, \
+         and this is refused"
+    );
+    Some((got, expected))
+}
+
+/// What a template takes from the request, in its braces.
+fn placeholders(template: &str) -> impl Iterator<Item = &str> {
+    template.split_inclusive('}').filter_map(|part| Some(&part[part.find('{')?..]))
 }
 
 fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {

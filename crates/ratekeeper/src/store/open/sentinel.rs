@@ -1,6 +1,6 @@
 //! The part of a URL behind `redis+sentinel://`: who to ask, for what, and as whom.
 
-use std::net::Ipv6Addr;
+use super::hosts::Listed;
 
 /// The most sentinels that a URL may name.
 pub const SENTINELS_MAX: usize = 16;
@@ -8,8 +8,7 @@ pub const SENTINELS_MAX: usize = 16;
 pub const SENTINEL_PORT: u16 = 26_379;
 /// The longest name of a service, in bytes.
 const SERVICE_BYTES_MAX: usize = 128;
-/// The longest name of a host, in bytes.
-const HOST_BYTES_MAX: usize = 255;
+const SENTINELS: Listed = Listed { what: "sentinel", port: SENTINEL_PORT, max: SENTINELS_MAX };
 /// The number of a database has so many digits at most.
 const DATABASE_DIGITS_MAX: usize = 9;
 /// How much of an unknown parameter an error repeats, in bytes.
@@ -39,11 +38,7 @@ impl<'u> Watched<'u> {
         let (authority, path) = before.split_once('/').unwrap_or((before, ""));
         let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
         let (login, hosts) = authority.split_at(hosts_at);
-        let count = hosts.split(',').count();
-        if count > SENTINELS_MAX {
-            return Err(format!("{count} sentinels, more than {SENTINELS_MAX}"));
-        }
-        let hosts = hosts.split(',').map(host).collect::<Result<Vec<_>, _>>()?;
+        let hosts = SENTINELS.read(hosts)?;
         let (service, database) = path.split_once('/').unwrap_or((path, "0"));
         if service.is_empty() {
             return Err(format!("{scheme}:// without the name of a service behind the sentinels"));
@@ -77,39 +72,6 @@ impl<'u> Watched<'u> {
         };
         (value(USER), value(PASSWORD))
     }
-}
-
-/// As a client connects to it: without the brackets of IPv6.
-#[cfg(feature = "redis")]
-pub(super) fn bare(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// Nothing is repeated: what stands there may be a password that should have been escaped.
-fn host(text: &str) -> Result<(&str, u16), String> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => return Ok((named(text)?, SENTINEL_PORT)),
-    };
-    match port.parse() {
-        Ok(port) if port > 0 => Ok((named(host)?, port)),
-        _ => Err("a sentinel whose port is no number from 1 to 65535".to_owned()),
-    }
-}
-
-fn named(host: &str) -> Result<&str, String> {
-    if host.is_empty() {
-        return Err("a sentinel without a host".to_owned());
-    }
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = match address {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-            host.len() <= HOST_BYTES_MAX && host.bytes().all(is_of_host)
-        }
-    };
-    if is_host { Ok(host) } else { Err("a sentinel whose host is neither a name nor an address".to_owned()) }
 }
 
 /// What needs no escape in a path, and cannot be half of a password that should have had one.

@@ -8,9 +8,11 @@ use std::str::FromStr;
 
 use ratekeeper_core::{Field, InvalidInput};
 
-use super::sentinel::Watched;
+use super::cluster::Nodes;
 #[cfg(feature = "redis")]
-use super::sentinel::bare;
+use super::hosts::bare;
+use super::sentinel::Watched;
+use super::several;
 
 /// The longest URL of a store, in bytes.
 pub const URL_BYTES_MAX: usize = 4_096;
@@ -21,9 +23,11 @@ const DIRECTORY: &str = "memory+dir";
 const DIRECTORY_EXAMPLE: &str = "memory+dir:///var/lib/ratekeeper";
 const EXAMPLE: &str = "redis://user:password@host:6379/0";
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/0";
+const SEVERAL_EXAMPLE: &str = "redis://host,redis://other";
+const CLUSTER_EXAMPLE: &str = "redis+cluster://user:password@host:6379,host:6379";
 
 /// Every scheme there is, and what it means.
-const SCHEMES: [(&str, Place); 13] = [
+const SCHEMES: [(&str, Place); 17] = [
     (MEMORY, Place::Memory),
     ("redis", Place::Plain),
     ("rediss", Place::Tls),
@@ -31,11 +35,15 @@ const SCHEMES: [(&str, Place); 13] = [
     ("unix", Place::Socket),
     ("redis+sentinel", Place::Sentinel { is_tls: false }),
     ("rediss+sentinel", Place::Sentinel { is_tls: true }),
+    ("redis+cluster", Place::Cluster { is_tls: false }),
+    ("rediss+cluster", Place::Cluster { is_tls: true }),
     ("valkey", Place::Plain),
     ("valkeys", Place::Tls),
     ("valkey+unix", Place::Socket),
     ("valkey+sentinel", Place::Sentinel { is_tls: false }),
     ("valkeys+sentinel", Place::Sentinel { is_tls: true }),
+    ("valkey+cluster", Place::Cluster { is_tls: false }),
+    ("valkeys+cluster", Place::Cluster { is_tls: true }),
     (DIRECTORY, Place::Directory),
 ];
 
@@ -54,6 +62,10 @@ enum Place {
     Socket,
     /// On the server that sentinels name.
     Sentinel { is_tls: bool },
+    /// On several servers, each with a URL of its own.
+    Several,
+    /// On the nodes of a cluster.
+    Cluster { is_tls: bool },
 }
 
 impl Place {
@@ -90,6 +102,8 @@ pub struct ServerParts {
     pub socket: Option<PathBuf>,
     /// The sentinels that know where it is; then host and port mean nothing.
     pub sentinels: Option<SentinelParts>,
+    /// Nodes of the cluster that it is; then host and port mean nothing. Empty of a server by itself.
+    pub nodes: Vec<(String, u16)>,
     /// Its name or address.
     pub host: String,
     /// Its port.
@@ -131,7 +145,7 @@ impl fmt::Debug for SentinelParts {
 impl fmt::Debug for ServerParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without user and password.
-        let place = (&self.socket, &self.sentinels, &self.host, self.port, self.database);
+        let place = (&self.socket, &self.sentinels, &self.nodes, &self.host, self.port, self.database);
         f.debug_tuple("ServerParts").field(&place).finish()
     }
 }
@@ -152,7 +166,11 @@ impl StoreUrl {
         let servers = SCHEMES.iter().filter(|(_, place)| !place.is_memory());
         let servers: Vec<String> = servers.map(|(scheme, _)| format!("{scheme}://")).collect();
         let (last, others) = servers.split_last().map_or((EXAMPLE, &[][..]), |(last, others)| (last, others));
-        format!("{} or {last}, such as {EXAMPLE} or {SENTINEL_EXAMPLE}", others.join(", "))
+        format!(
+            "{} or {last}, such as {EXAMPLE}, {SENTINEL_EXAMPLE} or {CLUSTER_EXAMPLE}; several servers each with its \
+             scheme: {SEVERAL_EXAMPLE}",
+            others.join(", ")
+        )
     }
 
     /// The memory of this process.
@@ -169,7 +187,7 @@ impl StoreUrl {
         let url = Self::read(text).and_then(|url| match url.place {
             Place::Memory => Err(MEMORY.to_owned()),
             Place::Directory => Err(format!("{DIRECTORY}://")),
-            Place::Plain | Place::Tls | Place::Socket | Place::Sentinel { .. } => Ok(url),
+            _ => Ok(url),
         });
         url.map_err(|got| InvalidInput::new(Field::Store, got, Self::expected_server()))
     }
@@ -179,6 +197,14 @@ impl StoreUrl {
         if text.len() > URL_BYTES_MAX {
             return Err(format!("{} bytes, more than {URL_BYTES_MAX}", text.len()));
         }
+        match &*several::split(text) {
+            [_] => Self::read_one(text),
+            urls => several::read(urls).map(|()| Self { text: text.to_owned(), place: Place::Several }),
+        }
+    }
+
+    /// The same for one that names one place.
+    pub(super) fn read_one(text: &str) -> Result<Self, String> {
         if text == MEMORY {
             return Ok(Self::memory());
         }
@@ -199,10 +225,39 @@ impl StoreUrl {
         if self.is_memory() {
             return Ok(self);
         }
+        if self.has_comma_in_host() {
+            return Err("a server whose host has a comma".to_owned());
+        }
         self.watched().transpose()?;
+        self.nodes().transpose()?;
         #[cfg(feature = "redis")]
         self.connection_info().map_err(|error| error.to_string())?;
         Ok(self)
+    }
+
+    /// The URLs of its servers, one by one: of one server itself, of memory none.
+    #[must_use]
+    pub fn servers(&self) -> Vec<Self> {
+        match self.place {
+            Place::Memory => Vec::new(),
+            // They were read when it was.
+            Place::Several => several::split(&self.text).into_iter().flat_map(Self::read_one).collect(),
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// Whether it names several servers.
+    #[must_use]
+    pub fn has_several(&self) -> bool {
+        self.place == Place::Several
+    }
+
+    /// Several servers have a scheme each; to the client of one, the whole would be a name.
+    fn has_comma_in_host(&self) -> bool {
+        let authority = self.text.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = authority.split(['/', '?']).next().unwrap_or_default();
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        matches!(self.place, Place::Plain | Place::Tls) && host.contains(',')
     }
 
     /// What stands behind the scheme of a URL with sentinels.
@@ -212,17 +267,26 @@ impl StoreUrl {
         Some(Watched::read(scheme, rest))
     }
 
-    /// The server for its client; where sentinels know it, with the place of the first of them.
+    /// What stands behind the scheme of a URL of a cluster.
+    fn nodes(&self) -> Option<Result<Nodes<'_>, String>> {
+        let Place::Cluster { .. } = self.place else { return None };
+        let (_, rest) = self.text.split_once("://")?;
+        Some(Nodes::read(rest))
+    }
+
+    /// The server for its client; of a cluster the first node that is named; where sentinels know it, with the place of the first of them.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn connection_info(&self) -> Result<::redis::ConnectionInfo, ::redis::RedisError> {
         use ::redis::IntoConnectionInfo as _;
-        match self.watched() {
-            Some(Ok(watched)) => watched.server(self.is_tls()).into_connection_info(),
+        match (self.watched(), self.nodes()) {
+            (Some(Ok(watched)), _) => watched.server(self.is_tls()).into_connection_info(),
+            (_, Some(Ok(nodes))) => nodes.server(self.is_tls()).into_connection_info(),
             _ => self.text.as_str().into_connection_info(),
         }
     }
 
-    /// The parts of a server's URL; `None` for the memory of this process.
+    /// The parts of a server's URL; `None` for the memory of this process, and for [several](StoreUrl::servers)
+    /// servers.
     ///
     /// ```
     /// use ratekeeper::StoreUrl;
@@ -236,7 +300,7 @@ impl StoreUrl {
     #[must_use]
     pub fn server_parts(&self) -> Option<ServerParts> {
         use ::redis::ConnectionAddr;
-        if self.is_memory() {
+        if self.is_memory() || self.has_several() {
             return None;
         }
         // It was checked when it was read.
@@ -246,9 +310,11 @@ impl StoreUrl {
             let hosts = watched.hosts.iter().map(|(host, port)| (bare(host).to_owned(), *port)).collect();
             SentinelParts { hosts, service: watched.service.to_owned(), user, password }
         });
+        let nodes = self.nodes().and_then(Result::ok).map(|nodes| nodes.hosts).unwrap_or_default();
+        let nodes: Vec<_> = nodes.iter().map(|(host, port)| (bare(host).to_owned(), *port)).collect();
         let login = info.redis_settings();
         let (socket, host, port) = match info.addr() {
-            _ if sentinels.is_some() => (None, String::new(), 0),
+            _ if sentinels.is_some() || !nodes.is_empty() => (None, String::new(), 0),
             ConnectionAddr::Unix(path) => (Some(path.clone()), String::new(), 0),
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 (None, host.clone(), *port)
@@ -258,6 +324,7 @@ impl StoreUrl {
         Some(ServerParts {
             socket,
             sentinels,
+            nodes,
             host,
             port,
             is_tls: self.is_tls(),
@@ -298,7 +365,23 @@ impl StoreUrl {
     /// Whether everything is encrypted on its way.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        matches!(self.place, Place::Tls | Place::Sentinel { is_tls: true })
+        match self.place {
+            Place::Several => self.servers().iter().all(Self::is_tls),
+            Place::Sentinel { is_tls } | Place::Cluster { is_tls } => is_tls,
+            place => place == Place::Tls,
+        }
+    }
+
+    /// Whether counters are on several servers: then a rule with overrides has a key that names the organisation.
+    #[must_use]
+    pub fn is_parted(&self) -> bool {
+        self.has_nodes() || self.has_several()
+    }
+
+    /// Whether it is a cluster, with nodes that have the keys between them.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        matches!(self.place, Place::Cluster { .. })
     }
 
     /// Whether sentinels are asked where the server is.
@@ -319,7 +402,7 @@ fn unknown(scheme: &str) -> String {
 impl FromStr for StoreUrl {
     type Err = InvalidInput;
 
-    /// `memory`, `memory://`, `memory+dir://` and a path, or the URL of a server.
+    /// `memory`, `memory://`, `memory+dir://` and a path, the URL of a server, or those of several with commas in between.
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
         Self::read(text).map_err(|got| InvalidInput::new(Field::Store, got, Self::expected()))
     }
@@ -331,9 +414,13 @@ impl fmt::Display for StoreUrl {
         if self.place.is_memory() {
             return f.write_str(&self.text);
         }
+        if self.has_several() {
+            let servers: Vec<String> = self.servers().iter().map(Self::to_string).collect();
+            return f.write_str(&servers.join(","));
+        }
         let Some((scheme, rest)) = self.text.split_once("://") else { return f.write_str(&self.text) };
-        // A socket and sentinels have passwords in the query; a server before the last `@`.
-        let has_query = matches!(self.place, Place::Socket | Place::Sentinel { .. });
+        // A socket and sentinels have passwords in the query; a server and a cluster before the last `@`.
+        let has_query = matches!(self.place, Place::Socket | Place::Sentinel { .. } | Place::Cluster { .. });
         let rest = if has_query { before_query(rest) } else { rest };
         let rest = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
         write!(f, "{scheme}://{}", before_query(rest))
@@ -366,6 +453,7 @@ mod tests {
             ("unix:///run/redis.sock?user=ann&pass=s3@cret&db=1", "unix:///run/redis.sock"),
             ("valkey+unix:///run/redis.sock", "valkey+unix:///run/redis.sock"),
             ("redis+sentinel://ann:s3cret@a:1,b/s/2?sentinel_password=s3@cret", "redis+sentinel://a:1,b/s/2"),
+            ("redis+cluster://ann:s3%40cret@a:1,b:2", "redis+cluster://a:1,b:2"),
         ];
         for (text, shown) in cases {
             let url: StoreUrl = text.parse().unwrap();
@@ -386,8 +474,8 @@ mod tests {
 
     #[test]
     fn an_error_lists_every_scheme() {
-        let error = "redis+cluster://host".parse::<StoreUrl>().unwrap_err();
-        assert_eq!(error.got, "the scheme \"redis+cluster\"");
+        let error = "redis+shard://host".parse::<StoreUrl>().unwrap_err();
+        assert_eq!(error.got, "the scheme \"redis+shard\"");
         assert!(schemes().all(|scheme| error.expected.contains(scheme)), "{}", error.expected);
         let error = StoreUrl::server("memory").unwrap_err();
         assert_eq!(error.got, "memory");

@@ -15,9 +15,10 @@ redis.call('RPUSH', KEYS[1], ARGV[1])";
 impl Inner {
     async fn append_audit(&self, line: &str) -> Result<(), StoreError> {
         let line = validated(line)?;
+        let key = self.layout.audit();
         let mut append = cmd("EVAL");
-        append.arg(APPEND).arg(1).arg(self.layout.audit()).arg(line).arg(AUDIT_LINES_MAX - 1);
-        self.send::<()>(append).await
+        append.arg(APPEND).arg(1).arg(&key).arg(line).arg(AUDIT_LINES_MAX - 1);
+        self.send::<()>(self.layout.part_of_name(&key), append).await
     }
 
     async fn latest_audit(&self, skip: usize, count: usize) -> Result<Vec<String>, StoreError> {
@@ -27,7 +28,9 @@ impl Inner {
         // Indices count from the end, which has -1.
         let from_end = |lines: usize| -isize::try_from(lines).unwrap_or(isize::MAX);
         let (last, first) = (from_end(skip + 1), from_end((skip + count).min(AUDIT_LINES_MAX)));
-        let lines: Vec<Vec<u8>> = self.send(Cmd::lrange(self.layout.audit(), first, last)).await?;
+        let key = self.layout.audit();
+        let range = Cmd::lrange(&key, first, last);
+        let lines: Vec<Vec<u8>> = self.send(self.layout.part_of_name(&key), range).await?;
         Ok(lines.iter().rev().map(|line| String::from_utf8_lossy(line).into_owned()).collect())
     }
 }

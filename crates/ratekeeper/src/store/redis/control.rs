@@ -67,7 +67,7 @@ fn read(found: BTreeMap<String, String>) -> (Switches, Option<String>) {
 
 impl Inner {
     fn is_away(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.link().breaker_state() != BreakerState::Closed)
+        self.route.health().breaker != BreakerState::Closed
     }
 
     async fn read_switches(&self) -> Result<(Switches, Option<String>), StoreError> {
@@ -76,7 +76,8 @@ impl Inner {
 
     /// By name, in an order that all instances have. Names that are no text are nobody's rule.
     async fn switches_at(&self, end: Instant, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
-        let found: HashMap<Vec<u8>, Vec<u8>> = self.send_until(end, Cmd::hgetall(key)).await?;
+        let found: HashMap<Vec<u8>, Vec<u8>> =
+            self.send_until(end, self.layout.part_of_name(key), Cmd::hgetall(key)).await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(found.into_iter().map(|(name, value)| (text(name), text(value))).collect())
     }
@@ -85,11 +86,12 @@ impl Inner {
         let switch = validated(rule, switch)?;
         let key = self.layout.control();
         let end = self.end_of_call();
-        let count: usize = self.send_until(end, Cmd::hlen(&key)).await?;
+        let count: usize = self.send_until(end, self.layout.part_of_name(&key), Cmd::hlen(&key)).await?;
         if count >= SWITCHES_MAX {
             self.make_room(end, &key, rule).await?;
         }
-        let _: usize = self.send_until(end, Cmd::hset(&key, rule, switch.to_string())).await?;
+        let part = self.layout.part_of_name(&key);
+        let _: usize = self.send_until(end, part, Cmd::hset(&key, rule, switch.to_string())).await?;
         self.control.update(|switches| switches.insert(rule.to_owned(), switch));
         Ok(())
     }
@@ -100,19 +102,20 @@ impl Inner {
         if found.contains_key(rule) {
             return Ok(());
         }
-        let now = self.lane().now();
+        let now = self.route.now();
         let is_over = |text: &String| text.parse::<Switch>().is_ok_and(|switch| !switch.is_live(now));
         let over: Vec<&String> =
             found.iter().filter(|(_, text)| is_over(text)).map(|(name, _)| name).collect();
         if over.is_empty() {
             return Err(StoreError::capacity(format!("there are {SWITCHES_MAX} switches already")));
         }
-        let _: usize = self.send_until(end, Cmd::hdel(key, over)).await?;
+        let _: usize = self.send_until(end, self.layout.part_of_name(key), Cmd::hdel(key, over)).await?;
         Ok(())
     }
 
     async fn clear_switch(&self, rule: &str) -> Result<bool, StoreError> {
-        let removed: usize = self.send(Cmd::hdel(self.layout.control(), rule)).await?;
+        let key = self.layout.control();
+        let removed: usize = self.send(self.layout.part_of_name(&key), Cmd::hdel(&key, rule)).await?;
         self.control.update(|switches| switches.remove(rule));
         Ok(removed > 0)
     }

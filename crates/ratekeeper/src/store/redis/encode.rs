@@ -141,7 +141,8 @@ impl Item {
     ) -> Self {
         let mut item = Self::with_charges(layout, check, 2);
         item.body.push(u8::from(check.is_peek()));
-        let id = item.key(Class::Text, |names| names.extend_from_slice(&layout.id(reservation.id())));
+        let id =
+            item.key(Class::Text, |names| names.extend_from_slice(&layout.id_of(check, reservation.id())));
         item.refer(id);
         item.kept = Some((item.body.len() as u32, kept));
         item.body.extend_from_slice(&[0, 0]);
@@ -305,7 +306,9 @@ impl Item {
             // All counters of a rule and subject are in one value.
             for (gate, quota, _) in penalty.counters().take(1) {
                 let key = self.key(Class::Text, |names| {
+                    let start = names.len();
                     layout.own_counter(gate, quota.algorithm(), false, names);
+                    layout.tag_penalty(penalty, check.charges(), start, names);
                 });
                 self.refer(key);
             }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::answer::garbled;
 use super::packed::{PackedRecord, Records};
 use super::record::quota_of;
+use super::route::Part;
 use super::script::FORMAT;
 use super::{Inner, RedisStore};
 use crate::store::{StoreError, StoredCounter};
@@ -35,10 +36,13 @@ impl Inner {
         rule: &str,
         subject: &[u8],
     ) -> Result<Vec<StoredCounter>, StoreError> {
-        let end = self.end_of_call();
-        let mut found = Vec::new();
+        let (end, mut found) = (self.end_of_call(), Vec::new());
+        let key = Key::new(Name::RAW, subject)?;
         for is_long in [false, true] {
-            found.extend(self.counters_at(end, &self.layout.packed(rule, subject, is_long)).await?);
+            let name = self.layout.packed(rule, subject, is_long);
+            for (part, name) in self.layout.names_of(key, name) {
+                found.extend(self.counters_at(end, part, &name).await?);
+            }
         }
         Ok(found)
     }
@@ -47,20 +51,21 @@ impl Inner {
     pub(super) async fn counters_at(
         &self,
         end: Instant,
+        part: Part,
         key: &[u8],
     ) -> Result<Vec<StoredCounter>, StoreError> {
-        let value: Option<Vec<u8>> = self.send_until(end, Cmd::get(key)).await?;
+        let value: Option<Vec<u8>> = self.send_until(end, part, Cmd::get(key)).await?;
         let Some(value) = value else { return Ok(Vec::new()) };
-        let now = self.instant(end).await?;
+        let now = self.instant(end, part).await?;
         counters(&value, now).map_err(|_| StoreError::unreadable_at(key))
     }
 
     /// The time that checks would be judged at.
-    async fn instant(&self, end: Instant) -> Result<Timestamp, StoreError> {
+    async fn instant(&self, end: Instant, part: Part) -> Result<Timestamp, StoreError> {
         if self.is_clock_given() {
-            return Ok(self.lane().now());
+            return Ok(self.route.now());
         }
-        let (seconds, micros): (u64, u64) = self.send_until(end, ::redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u64) = self.send_until(end, part, ::redis::cmd("TIME")).await?;
         Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
     }
 }

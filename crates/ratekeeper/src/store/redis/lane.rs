@@ -13,7 +13,10 @@
 //! deadline, and what waits behind it then. Each call has a total, too: what was not sent by then, or finds
 //! the queue full, is an overload of our own making; what was sent is a timeout, unless its answer has arrived.
 
-use std::collections::VecDeque;
+mod fates;
+mod groups;
+mod queue;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -22,14 +25,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ratekeeper_core::{Clock, Timestamp};
+use smallvec::SmallVec;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::answer::{Answer, split, unreadable_key};
-use super::encode::{Call, Item, call};
-use super::link::{Link, out_of_time, timeout};
+use self::fates::Fate;
+use self::groups::Groups;
+use self::queue::{Batch, Job, Landed, Queue, Waiting, hand_out, take_late};
+pub(super) use self::queue::{Errand, Manner, Refused};
+use super::answer::{Answer, garbled};
+use super::encode::{Item, call};
+use super::link::{Link, Outgoing, out_of_time, timeout};
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
+use super::route::Part;
 use super::silence::{Signs, unless_silent_until};
 use crate::clock::SystemClock;
 use crate::store::failures::FailureLog;
@@ -91,25 +100,6 @@ pub(super) struct Bounds {
     pub(super) total: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Job>,
-    /// Batches under way, and the items in them.
-    flying: usize,
-    aboard: usize,
-    /// Batches that were filled so far.
-    filled: u64,
-    /// Whether a task sees to it that nothing waits longer than its total.
-    is_watched: bool,
-}
-
-/// Items that travel together, and the how manieth batch they are.
-#[derive(Debug)]
-struct Batch {
-    jobs: Vec<Job>,
-    number: u64,
-}
-
 /// A batch's turn to be sent, which ends when it is dropped.
 #[derive(Debug)]
 struct Turn<'a> {
@@ -147,37 +137,6 @@ impl Drop for Flight {
         let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
         drop(waiting);
-    }
-}
-
-#[derive(Debug)]
-struct Job {
-    item: Item,
-    asked: Instant,
-    answer: oneshot::Sender<Result<Reply, StoreError>>,
-}
-
-/// A call that was sent.
-#[derive(Debug)]
-struct Waiting {
-    asked: Instant,
-    /// None once the call was ended.
-    answer: Option<oneshot::Sender<Result<Reply, StoreError>>>,
-}
-
-/// Calls that were answered, and what each is told.
-#[derive(Debug)]
-struct Landed {
-    waiting: Vec<Waiting>,
-    replies: Vec<Result<Reply, StoreError>>,
-}
-
-/// Tells those who were answered, if there are any.
-fn hand_out(landed: Option<Landed>) {
-    let Some(Landed { waiting, replies }) = landed else { return };
-    for (answer, reply) in waiting.into_iter().map(|each| each.answer).zip(replies) {
-        // Sending fails if the caller has given up.
-        let _ = answer.map(|answer| answer.send(reply));
     }
 }
 
@@ -244,6 +203,7 @@ impl Lane {
             batches: self.batches.load(Ordering::Relaxed),
             batched: self.items.load(Ordering::Relaxed),
             waiting: self.queue().waiting.len(),
+            ..Health::default()
         }
     }
 
@@ -258,11 +218,20 @@ impl Lane {
 
     /// Asks, and waits for the answer as long as the server gives signs of life, within the total.
     pub(super) async fn ask(self: &Arc<Self>, item: Item) -> Result<Reply, StoreError> {
-        let outcome = match self.submit(item) {
+        let errand = Errand { item, part: Part::default(), manner: Manner::Together };
+        self.run(errand).await.map_err(Refused::into_error)
+    }
+
+    /// The same where keys may be elsewhere: then the item comes back, and has not been carried out.
+    pub(super) async fn run(self: &Arc<Self>, errand: Errand) -> Result<Reply, Refused> {
+        let outcome = match self.submit(errand) {
             Ok(answer) => self.answered(answer).await,
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(refusal.into()),
         };
-        outcome.inspect_err(|error| self.count(error))
+        if let Err(Refused::Failed(error)) = &outcome {
+            self.count(error);
+        }
+        outcome
     }
 
     /// When a call that begins now must be over.
@@ -272,25 +241,33 @@ impl Lane {
 
     /// Asks as a later step of a call, which must be over by `end`.
     pub(super) async fn ask_until(self: &Arc<Self>, end: Instant, item: Item) -> Result<Reply, StoreError> {
+        let errand = Errand { item, part: Part::default(), manner: Manner::Together };
+        self.run_until(end, errand).await.map_err(Refused::into_error)
+    }
+
+    /// The same where keys may be elsewhere.
+    pub(super) async fn run_until(self: &Arc<Self>, end: Instant, errand: Errand) -> Result<Reply, Refused> {
         let signs = Signs { since: || end, has_unread: || self.link.has_unread(), due: |_| None };
-        match unless_silent_until(Some(end), self.bounds.total, signs, self.ask(item)).await {
+        match unless_silent_until(Some(end), self.bounds.total, signs, self.run(errand)).await {
             Some(answer) => answer,
-            None => Err(out_of_time()).inspect_err(|error| self.count(error)),
+            None => {
+                let error = out_of_time();
+                self.count(&error);
+                Err(error.into())
+            }
         }
     }
 
     /// The batch or the queue ends what waits too long: they know what was sent, and what has arrived.
-    async fn answered(
-        &self,
-        answer: oneshot::Receiver<Result<Reply, StoreError>>,
-    ) -> Result<Reply, StoreError> {
+    async fn answered(&self, answer: oneshot::Receiver<Result<Reply, Refused>>) -> Result<Reply, Refused> {
         let latest = Instant::now() + self.bounds.total + ENDED_WITHIN;
         match timeout_at(latest, answer).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => {
-                Err(StoreError::new(StoreErrorKind::Unavailable, "a task of the store has stopped"))
+                let why = "a task of the store has stopped";
+                Err(StoreError::new(StoreErrorKind::Unavailable, why).into())
             }
-            Err(_) => Err(timeout(self.bounds.total)),
+            Err(_) => Err(timeout(self.bounds.total).into()),
         }
     }
 
@@ -313,8 +290,8 @@ impl Lane {
 
     fn submit(
         self: &Arc<Self>,
-        item: Item,
-    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
+        errand: Errand,
+    ) -> Result<oneshot::Receiver<Result<Reply, Refused>>, StoreError> {
         if let Some(refusal) = self.link.refusal() {
             return Err(refusal);
         }
@@ -325,7 +302,7 @@ impl Lane {
             return Err(self.overloaded(&format!("{} checks wait already", self.bounds.queue_max)));
         }
         // Within the lock, so that the first in the queue is the first who asked.
-        queue.waiting.push_back(Job { item, asked: Instant::now(), answer: sender });
+        queue.waiting.push_back(Job { errand, asked: Instant::now(), answer: sender });
         let flying_max = self.flying_max(&queue);
         let lane = Arc::clone(self);
         if queue.flying < flying_max
@@ -363,7 +340,7 @@ impl Lane {
     /// Waited for the total and was not sent: so it is not charged.
     fn end_unsent(&self, late: Vec<Job>) {
         for job in late.into_iter().filter(|job| !job.answer.is_closed()) {
-            let _ = job.answer.send(Err(self.overloaded(&format!("waited {:?}", self.bounds.total))));
+            let _ = job.answer.send(Err(self.overloaded(&format!("waited {:?}", self.bounds.total)).into()));
         }
     }
 
@@ -429,17 +406,54 @@ impl Lane {
     /// there are none, those who asked have been told why.
     async fn deliver(&self, jobs: Vec<Job>, turn: Turn<'_>, last: Option<Landed>) -> Option<Landed> {
         let mut waiting = Vec::with_capacity(jobs.len());
-        let split = jobs.into_iter().map(|Job { item, asked, answer }| {
+        let split = jobs.into_iter().map(|Job { errand, asked, answer }| {
             waiting.push(Waiting { asked, answer: Some(answer) });
-            item
+            errand
         });
-        let items: Vec<Item> = split.collect();
-        let borrowed: Vec<&Item> = items.iter().collect();
-        let call = call(&borrowed, self.clock.as_ref().map(|clock| clock.now()));
+        let errands: Vec<Errand> = split.collect();
         let begun = Instant::now();
-        let due = |now| self.end_sent(&mut waiting, now);
-        let reply = {
-            let mut run = pin!(self.link.run_in_turn(&call, turn, due));
+        let outcome = self.answers(&errands, &mut waiting, turn, last).await;
+        if outcome.is_ok() {
+            self.round_trip.note(begun);
+        }
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.items.fetch_add(errands.len() as u64, Ordering::Relaxed);
+        match outcome {
+            Ok(fates) => {
+                let replies = errands.into_iter().zip(fates).map(|(errand, fate)| fate.told(errand));
+                Some(Landed { waiting, replies: replies.collect() })
+            }
+            Err(error) => {
+                if error.kind() == StoreErrorKind::Timeout {
+                    self.end_behind_silence();
+                }
+                for answer in waiting.into_iter().filter_map(|each| each.answer) {
+                    let _ = answer.send(Err(error.duplicate().into()));
+                }
+                None
+            }
+        }
+    }
+
+    /// What becomes of each item of a batch, if its calls do not all fail.
+    async fn answers(
+        &self,
+        errands: &[Errand],
+        waiting: &mut [Waiting],
+        turn: Turn<'_>,
+        last: Option<Landed>,
+    ) -> Result<Vec<Fate>, StoreError> {
+        let groups = Groups::of(errands);
+        let now = self.clock.as_ref().map(|clock| clock.now());
+        let together: SmallVec<[Vec<&Item>; 1]> =
+            groups.each().map(|places| places.iter().map(|place| &errands[*place].item).collect()).collect();
+        let is_asking = groups.each().map(|places| errands[places[0]].manner == Manner::Asking);
+        let calls = together.iter().zip(is_asking);
+        let calls: SmallVec<[Outgoing<'_>; 1]> =
+            calls.map(|(items, is_asking)| Outgoing { call: call(items, now), is_asking }).collect();
+        let due = |now| self.end_sent(waiting, now);
+        let replies = {
+            let mut run = pin!(self.link.run_in_turn(&calls, turn, due));
             // Looked at once, it is on its way.
             let at_once = poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
             if last.is_some() {
@@ -449,35 +463,24 @@ impl Lane {
                 self.is_unwritten.store(false, Ordering::Relaxed);
             }
             match at_once {
-                Poll::Ready(reply) => reply,
-                Poll::Pending => run.await,
+                Poll::Ready(reply) => reply?,
+                Poll::Pending => run.await?,
             }
         };
-        let outcome = reply.and_then(|bytes| self.taken_apart(bytes, &items, &call));
-        if outcome.is_ok() {
-            self.round_trip.note(begun);
+        let mut fates: Vec<Fate> = errands.iter().map(|_| Fate::Failed(garbled())).collect();
+        let all = groups.each().zip(&together).zip(calls.iter().zip(replies));
+        for ((places, items), (outgoing, reply)) in all {
+            let own = self.fates(reply, items, &outgoing.call);
+            places.into_iter().zip(own).for_each(|(place, fate)| fates[place] = fate);
         }
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.items.fetch_add(items.len() as u64, Ordering::Relaxed);
-        match outcome {
-            Ok(replies) => Some(Landed { waiting, replies }),
-            Err(error) => {
-                if error.kind() == StoreErrorKind::Timeout {
-                    self.end_behind_silence();
-                }
-                for answer in waiting.into_iter().filter_map(|each| each.answer) {
-                    let _ = answer.send(Err(error.duplicate()));
-                }
-                None
-            }
-        }
+        Ok(fates)
     }
 
     /// Ends the calls of a batch whose totals are over; says when the next one's is.
     fn end_sent(&self, waiting: &mut [Waiting], now: Instant) -> Option<Instant> {
         let total = self.bounds.total;
         for late in waiting.iter_mut().take_while(|each| each.asked + total <= now) {
-            let _ = late.answer.take().map(|answer| answer.send(Err(timeout(total))));
+            let _ = late.answer.take().map(|answer| answer.send(Err(timeout(total).into())));
         }
         waiting.iter().find(|each| each.answer.is_some()).map(|each| each.asked + total)
     }
@@ -491,38 +494,8 @@ impl Lane {
     /// Waited for a deadline, in which the server was silent.
     fn end_unheard(&self, jobs: Vec<Job>) {
         for job in jobs {
-            let _ = job.answer.send(Err(timeout(self.bounds.deadline)));
+            let _ = job.answer.send(Err(timeout(self.bounds.deadline).into()));
         }
-    }
-
-    /// The answers to the items of a batch. One whose key cannot be read fails alone.
-    fn taken_apart(
-        &self,
-        bytes: Vec<u8>,
-        batch: &[Item],
-        call: &Call<'_>,
-    ) -> Result<Vec<Result<Reply, StoreError>>, StoreError> {
-        let (now, answers) = split(&bytes, batch.iter().map(|item| item.asked))?;
-        if self.clock.is_none() {
-            let own = self.own_clock.now().as_micros();
-            self.ahead.store(now.as_micros().wrapping_sub(own).cast_signed(), Ordering::Relaxed);
-        }
-        let mut end = size_of::<f64>();
-        let spans: Vec<(usize, usize, Option<&[u8]>)> = answers
-            .iter()
-            .map(|answer| {
-                let start = end;
-                end += answer.len();
-                let key = unreadable_key(answer).and_then(|number| call.keys.get(number.checked_sub(1)?));
-                (start, end, key.copied())
-            })
-            .collect();
-        let bytes = Arc::new(bytes);
-        let reply = |(start, end, unreadable): (usize, usize, Option<&[u8]>)| match unreadable {
-            Some(key) => Err(StoreError::unreadable_at(key)),
-            None => Ok(Reply { bytes: Arc::clone(&bytes), start, end, now }),
-        };
-        Ok(spans.into_iter().map(reply).collect())
     }
 }
 
@@ -575,45 +548,6 @@ async fn fly(mut flight: Flight, first: Batch) {
 fn flying_max(round_trip: Duration, items: usize) -> usize {
     let far = usize::try_from(round_trip.as_micros() / FLYING_EVERY.as_micros()).unwrap_or(FLYING_MAX);
     far.clamp(FLYING_MIN, FLYING_MAX).max((items / BATCH_MAX).min(FLYING_FULL))
-}
-
-/// Takes those of a batch who have waited so long by an instant.
-fn take_late(jobs: &mut Vec<Job>, now: Instant, patience: Duration) -> Vec<Job> {
-    let count = jobs.iter().take_while(|job| job.asked + patience <= now).count();
-    jobs.drain(..count).collect()
-}
-
-impl Queue {
-    /// Takes those who have waited so long by an instant: they are the first, if there are any.
-    fn take_late(&mut self, now: Instant, patience: Duration) -> Vec<Job> {
-        let count = self.waiting.iter().take_while(|job| job.asked + patience <= now).count();
-        self.waiting.drain(..count).collect()
-    }
-
-    /// Whether as much waits as one batch can carry.
-    fn is_full_batch(&self) -> bool {
-        self.waiting.len() >= BATCH_MAX
-    }
-
-    /// Takes what the next batch carries: an equal share of all there is to do,
-    /// so that batches do not take turns being full and empty.
-    fn next_batch(&mut self, flying_max: usize) -> Option<Batch> {
-        if self.waiting.is_empty() {
-            return None;
-        }
-        let share = (self.waiting.len() + self.aboard).div_ceil(flying_max).clamp(1, BATCH_MAX);
-        let (mut keys, mut micros) = (0, 0);
-        let fits = self.waiting.iter().take(share).take_while(|job| {
-            keys += job.item.key_count();
-            micros += job.item.work_micros();
-            keys <= BATCH_KEYS_MAX && micros <= BATCH_MICROS_MAX
-        });
-        let count = fits.count().max(1);
-        self.aboard += count;
-        let number = self.filled;
-        self.filled += 1;
-        Some(Batch { jobs: self.waiting.drain(..count).collect(), number })
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! | `rk:l:RULE:QUOTA:SUBJECT` | a sliding log | list |
 //! | `rk:h:RULE:QUOTA:SUBJECT` | holders of a concurrency limit | list |
 //! | `rk:i:ID` | an idempotency id or a reservation | string |
+//! | `rk:n:ID` | what an id is used for, over several servers | string |
 //! | `rk:g:NUMBER:COUNTER` | units given back under a receipt that left the process | string |
 //! | `rk:secret` | what such receipts are signed with | string |
 //! | `rk:control` | switches for all instances | hash |
@@ -15,10 +16,16 @@
 //! | `ratelimit_override:ENDPOINT:ORG:PROJECT` | an override, as Application Kit keeps it | hash |
 //! | `ratelimit_org_override:ENDPOINT:ORG` | the same for an organisation | hash |
 //!
+//! On a cluster, counters, records and overrides have a tag behind the prefix (`layout/tagged.rs`). What Application Kit
+//! keeps is under names of ours there: its counters in `{ORG}rk:k:ENDPOINT:ORG:PROJECT`, overrides in
+//! `{ORG}rk:p:ENDPOINT:ORG:PROJECT` and `{ORG}rk:o:ENDPOINT:ORG`.
+//!
 //! A prefix may stand before all of them. No value from a request can name its
 //! way into another's key: in ours, only the last part may hold colons, and in
 //! Application Kit's, which are read from the right, only the first. What could
 //! be taken for a hash tag or does not print is escaped.
+
+mod tagged;
 
 use ratekeeper_core::{Algorithm, Charge, Key, Name, OverrideScope};
 
@@ -62,11 +69,15 @@ impl StoredName {
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     prefix: Box<str>,
+    /// Whether keys have tags; see `layout/tagged.rs`.
+    is_tagged: bool,
+    /// Stands for every tag, in tests.
+    one_tag: Option<Box<[u8]>>,
 }
 
 impl Layout {
     pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.into() }
+        Self { prefix: prefix.into(), is_tagged: false, one_tag: None }
     }
 
     /// Writes the key of a charge's counter and says what it holds.
@@ -75,7 +86,10 @@ impl Layout {
             self.kit_counter(scope, into);
             return Class::Kit;
         }
-        self.own_counter(charge.key(), charge.quota().algorithm(), charge.is_long(), into)
+        let start = into.len();
+        let class = self.own_counter(charge.key(), charge.quota().algorithm(), charge.is_long(), into);
+        self.tag_charge(charge, start, into);
+        class
     }
 
     /// Writes the key of a counter in our own layout. `is_long` is whether it is with those of
@@ -130,11 +144,22 @@ impl Layout {
         key
     }
 
+    /// The key of what an id is used for, where checks have their counters in several places.
+    pub(super) fn id_note(&self, id: &[u8]) -> Vec<u8> {
+        let mut key = format!("{}rk:n:", self.prefix).into_bytes();
+        escape(id, false, &mut key);
+        key
+    }
+
     /// The key of what was given back under the number of a receipt, for the counter with this tag in the
     /// value of this name.
     pub(super) fn receipt(&self, nonce: u64, tag: u32, counter: &[u8]) -> Vec<u8> {
         let counter = counter.strip_prefix(self.prefix.as_bytes()).unwrap_or(counter);
-        let mut key = format!("{}rk:g:{nonce:016x}{tag:08x}:", self.prefix).into_bytes();
+        // The tag of the counter, if it has one, goes first.
+        let bare = self.bare(&[self.prefix.as_bytes(), counter].concat()).map_or(counter.len(), <[u8]>::len);
+        let (tagged, counter) = counter.split_at(counter.len() - bare);
+        let mut key = [self.prefix.as_bytes(), tagged].concat();
+        key.extend_from_slice(format!("rk:g:{nonce:016x}{tag:08x}:").as_bytes());
         key.extend_from_slice(counter);
         key
     }
@@ -155,8 +180,12 @@ impl Layout {
     }
 
     fn kit_counter(&self, scope: OverrideScope<'_>, into: &mut Vec<u8>) {
+        if self.is_tagged {
+            return self.tagged_scope(self.kit_kind(), scope, into);
+        }
         into.extend_from_slice(self.prefix.as_bytes());
-        into.extend_from_slice(b"ratelimit:");
+        into.extend_from_slice(self.kit_kind());
+        into.extend_from_slice(scope.endpoint().as_bytes());
         scope_parts(scope, into);
     }
 
@@ -179,8 +208,12 @@ impl Layout {
 
     /// Writes the key of an override.
     pub(super) fn override_of(&self, scope: OverrideScope<'_>, into: &mut Vec<u8>) {
+        if self.is_tagged {
+            return self.tagged_scope(self.override_kind(scope.project_id().is_some()), scope, into);
+        }
         into.extend_from_slice(self.prefix.as_bytes());
-        into.extend_from_slice(override_kind(scope.project_id().is_some()));
+        into.extend_from_slice(self.override_kind(scope.project_id().is_some()));
+        into.extend_from_slice(scope.endpoint().as_bytes());
         scope_parts(scope, into);
     }
 
@@ -189,7 +222,8 @@ impl Layout {
     pub(super) fn override_pattern(&self, organisation: &str, project: Option<&str>) -> Vec<u8> {
         let mut pattern = Vec::new();
         glob_escape(self.prefix.as_bytes(), &mut pattern);
-        pattern.extend_from_slice(override_kind(project.is_some()));
+        self.tag_pattern(Some(organisation), &mut pattern);
+        pattern.extend_from_slice(self.override_kind(project.is_some()));
         pattern.push(b'*');
         for part in std::iter::once(organisation).chain(project) {
             pattern.push(b':');
@@ -206,6 +240,7 @@ impl Layout {
         glob_escape(self.prefix.as_bytes(), &mut pattern);
         match filter {
             StoredFilter::Own { rule, subject } => {
+                self.tag_pattern(None, &mut pattern);
                 pattern.extend_from_slice(b"rk:[cdlh]:");
                 glob_part(rule.as_deref(), true, &mut pattern);
                 // Logs and holders have the name of their quota in between.
@@ -215,7 +250,9 @@ impl Layout {
                 }
             }
             StoredFilter::Kit { organisation, project } => {
-                pattern.extend_from_slice(b"ratelimit:*:");
+                self.tag_pattern(None, &mut pattern);
+                pattern.extend_from_slice(self.kit_kind());
+                pattern.extend_from_slice(b"*:");
                 glob_part(Some(organisation), true, &mut pattern);
                 pattern.push(b':');
                 glob_part(project.as_deref(), true, &mut pattern);
@@ -235,7 +272,7 @@ impl Layout {
 
     /// What the name of a counter's key says, if a filter wants it.
     pub(super) fn stored_name(&self, key: &[u8], filter: &StoredFilter) -> Option<StoredName> {
-        let text = std::str::from_utf8(key.strip_prefix(self.prefix.as_bytes())?).ok()?;
+        let text = std::str::from_utf8(self.bare(key)?).ok()?;
         match filter {
             StoredFilter::Own { .. } => {
                 let (kind, rest) = text.strip_prefix("rk:")?.split_once(':')?;
@@ -251,10 +288,11 @@ impl Layout {
                 is_wanted.then_some(found)
             }
             StoredFilter::Kit { .. } => {
-                let (rest, of_project) = text.strip_prefix("ratelimit:")?.rsplit_once(':')?;
+                let (rest, of_project) = self.kit_rest(text)?.rsplit_once(':')?;
                 let (endpoint, of_organisation) = rest.rsplit_once(':')?;
                 let subject = format!("{}:{}", unescape(of_organisation)?, unescape(of_project)?);
-                let found = StoredName { kind: b'k', rule: endpoint.to_owned(), quota: None, subject };
+                let found =
+                    StoredName { kind: b'k', rule: self.endpoint_read(endpoint)?, quota: None, subject };
                 filter.takes(&found.rule, &found.subject).then_some(found)
             }
         }
@@ -264,14 +302,15 @@ impl Layout {
     pub(super) fn overrides_pattern(&self, of_projects: bool) -> Vec<u8> {
         let mut pattern = Vec::new();
         glob_escape(self.prefix.as_bytes(), &mut pattern);
-        pattern.extend_from_slice(override_kind(of_projects));
+        self.tag_pattern(None, &mut pattern);
+        pattern.extend_from_slice(self.override_kind(of_projects));
         pattern.push(b'*');
         pattern
     }
 
     /// Endpoint, organisation and project of an override's key, read from the right.
     pub(super) fn scope_of(&self, key: &[u8], of_project: bool) -> Option<(String, String, Option<String>)> {
-        let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(override_kind(of_project))?;
+        let rest = self.bare(key)?.strip_prefix(self.override_kind(of_project))?;
         let mut rest = std::str::from_utf8(rest).ok()?;
         let mut part = || {
             let (before, part) = rest.rsplit_once(':')?;
@@ -280,7 +319,8 @@ impl Layout {
         };
         let project = if of_project { Some(part()?) } else { None };
         let organisation = part()?;
-        (!rest.is_empty()).then(|| (rest.to_owned(), organisation, project))
+        let endpoint = self.endpoint_read(rest).filter(|endpoint| !endpoint.is_empty())?;
+        Some((endpoint, organisation, project))
     }
 
     /// The endpoint of an override's key, if it belongs to this project (or
@@ -291,14 +331,31 @@ impl Layout {
         organisation: &str,
         project: Option<&str>,
     ) -> Option<String> {
-        let rest = key.strip_prefix(self.prefix.as_bytes())?;
-        let mut rest = rest.strip_prefix(override_kind(project.is_some()))?;
+        let mut rest = self.bare(key)?.strip_prefix(self.override_kind(project.is_some()))?;
         for part in project.into_iter().chain(std::iter::once(organisation)) {
             let mut escaped = vec![b':'];
             escape(part.as_bytes(), true, &mut escaped);
             rest = rest.strip_suffix(escaped.as_slice())?;
         }
-        String::from_utf8(rest.to_vec()).ok().filter(|endpoint| !endpoint.is_empty())
+        self.endpoint_read(std::str::from_utf8(rest).ok()?).filter(|endpoint| !endpoint.is_empty())
+    }
+
+    const fn kit_kind(&self) -> &'static [u8] {
+        if self.is_tagged { b"rk:k:" } else { b"ratelimit:" }
+    }
+
+    /// What the name of a counter of Application Kit has behind its kind.
+    fn kit_rest<'t>(&self, text: &'t str) -> Option<&'t str> {
+        text.strip_prefix(std::str::from_utf8(self.kit_kind()).ok()?)
+    }
+
+    const fn override_kind(&self, of_project: bool) -> &'static [u8] {
+        match (self.is_tagged, of_project) {
+            (true, true) => b"rk:p:",
+            (true, false) => b"rk:o:",
+            (false, true) => b"ratelimit_override:",
+            (false, false) => b"ratelimit_org_override:",
+        }
     }
 }
 
@@ -306,12 +363,8 @@ const fn packed_kind(is_long: bool) -> &'static [u8] {
     if is_long { b"rk:d:" } else { b"rk:c:" }
 }
 
-const fn override_kind(of_project: bool) -> &'static [u8] {
-    if of_project { b"ratelimit_override:" } else { b"ratelimit_org_override:" }
-}
-
+/// What comes behind the endpoint.
 fn scope_parts(scope: OverrideScope<'_>, into: &mut Vec<u8>) {
-    into.extend_from_slice(scope.endpoint().as_bytes());
     for part in std::iter::once(scope.organisation_id()).chain(scope.project_id()) {
         into.push(b':');
         escape(part.as_bytes(), true, into);
@@ -326,7 +379,7 @@ pub(super) fn quota_part(scope: Name, rule: Name) -> &'static str {
 
 /// Copies `text`, with `%XX` for what does not print, could be taken for a hash
 /// tag or an escape, or (with `colons`) for the end of a part.
-fn escape(text: &[u8], colons: bool, into: &mut Vec<u8>) {
+pub(super) fn escape(text: &[u8], colons: bool, into: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text {
         let plain = matches!(byte, b'!'..=b'~') && !matches!(byte, b'%' | b'{' | b'}');
@@ -339,7 +392,7 @@ fn escape(text: &[u8], colons: bool, into: &mut Vec<u8>) {
 }
 
 /// Undoes [`escape`].
-fn unescape(text: &str) -> Option<String> {
+pub(super) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -5,6 +5,8 @@
 //! seen enough, calls fail at once and the keeper probes the server: one probe at
 //! a time, ever more rarely.
 
+mod calls;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,15 +14,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
+use redis::{AsyncConnectionConfig, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+pub(super) use self::calls::{Outgoing, Replies, bytes_of, command};
 use super::breaker::{Breaker, BreakerPolicy, back_off};
 use super::encode::{Call, call};
 use super::locate::Locator;
-use super::role::{refuse_clusters, refuse_replicas};
+use super::role::{refuse_misplaced, refuse_replicas};
 use super::silence::{Signs, unless_silent, unless_silent_until};
 use super::wire::{Address, Wire};
 use crate::store::{BreakerState, StoreError, StoreErrorKind};
@@ -126,7 +129,8 @@ impl Link {
             started: Instant::now(),
             runtime,
         });
-        link.wake_keeper(Duration::ZERO);
+        let first = link.locator.is_in_storm().then(spread).unwrap_or_default();
+        link.wake_keeper(first);
         link
     }
 
@@ -180,33 +184,31 @@ impl Link {
     /// Runs the script once, within the deadline. Never sent twice: what was
     /// not answered may have been charged.
     pub(super) async fn run(self: &Arc<Self>, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
-        self.run_in_turn(call, (), |_| None).await
+        bytes_of(
+            self.within_deadline((), None, |_| None, |connection| self.evaluate(connection, call)).await?,
+        )
     }
 
-    /// The same; drops `turn` as soon as the call is on its way, before whatever is sent next.
-    /// `due` ends what has waited too long by an instant, and says when there is more.
+    /// Runs calls of the script in one go; says what became of each, if they did not all fail. Drops `turn` as soon as
+    /// they are on their way, before whatever is sent next. `due` ends what has waited too long by an instant, and says
+    /// when there is more.
     pub(super) async fn run_in_turn<T>(
         self: &Arc<Self>,
-        call: &Call<'_>,
+        calls: &[Outgoing<'_>],
         turn: T,
         due: impl FnMut(Instant) -> Option<Instant>,
-    ) -> Result<Vec<u8>, StoreError> {
-        let reply =
-            self.within_deadline(turn, None, due, |connection| self.evaluate(connection, call)).await?;
-        match reply {
-            Value::BulkString(bytes) => Ok(bytes),
-            _ => Err(super::answer::garbled()),
-        }
+    ) -> Result<Replies, StoreError> {
+        self.within_deadline(turn, None, due, |connection| self.evaluate_all(connection, calls)).await
     }
 
-    /// Sends a command or a transaction once, within the deadline and until `end`.
-    pub(super) async fn send<F>(
+    /// Sends commands once, within the deadline and until `end`.
+    pub(super) async fn send<R, F>(
         self: &Arc<Self>,
         end: Instant,
         send: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<Value, StoreError>
+    ) -> Result<R, StoreError>
     where
-        F: Future<Output = Result<Value, RedisError>>,
+        F: Future<Output = Result<R, RedisError>>,
     {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
@@ -229,15 +231,15 @@ impl Link {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    async fn within_deadline<T, F>(
+    async fn within_deadline<T, R, F>(
         self: &Arc<Self>,
         turn: T,
         end: Option<Instant>,
         due: impl FnMut(Instant) -> Option<Instant>,
         send: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<Value, StoreError>
+    ) -> Result<R, StoreError>
     where
-        F: Future<Output = Result<Value, RedisError>>,
+        F: Future<Output = Result<R, RedisError>>,
     {
         let way = OnceLock::new();
         let attempt = async {
@@ -253,8 +255,7 @@ impl Link {
                 Poll::Ready(reply) => reply,
                 Poll::Pending => sent.await,
             };
-            // The client hands a server's refusal over as if it were an answer.
-            Ok(reply.and_then(Value::extract_error))
+            Ok(reply)
         };
         let begun = Instant::now();
         let latest = begun + self.deadline * (DEADLINES_MAX - 1);
@@ -301,23 +302,6 @@ impl Link {
         }
     }
 
-    /// EVALSHA; and where the script is not known (a restart, a failover, SCRIPT
-    /// FLUSH), EVAL: then nothing has been executed.
-    async fn evaluate(
-        &self,
-        mut connection: MultiplexedConnection,
-        call: &Call<'_>,
-    ) -> Result<Value, RedisError> {
-        let by_sha = command("EVALSHA", &self.script.sha, call);
-        match connection.send_packed_command(&by_sha).await?.extract_error() {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                let whole = command("EVAL", &self.script.text, call);
-                connection.send_packed_command(&whole).await?.extract_error()
-            }
-            other => other,
-        }
-    }
-
     /// Counts a failure; `lost` is the connection it was the end of.
     fn failed(self: &Arc<Self>, lost: Option<u64>, why: &str) {
         if self.breaker.failed(Instant::now().into_std()) {
@@ -343,9 +327,7 @@ impl Link {
         });
         if gone {
             // A failover cuts the connections of all instances at once.
-            let spread =
-                if self.locator.can_move() { SPREAD_MAX.mul_f64(fastrand::f64()) } else { Duration::ZERO };
-            self.wake_keeper(spread);
+            self.wake_keeper(if self.locator.can_move() { spread() } else { Duration::ZERO });
         }
     }
 
@@ -367,7 +349,7 @@ impl Link {
     /// A server that takes no writes may have become a replica: it is asked, and left if it has.
     pub(super) fn doubt(self: &Arc<Self>, error: &StoreError) {
         let is_read_only = error.kind() == StoreErrorKind::ReadOnly;
-        if !is_read_only || !self.locator.can_move() || self.is_doubted.swap(true, Ordering::AcqRel) {
+        if !is_read_only || !self.locator.is_primary_alone() || self.is_doubted.swap(true, Ordering::AcqRel) {
             return;
         }
         let up = match &*self.state.borrow() {
@@ -420,7 +402,7 @@ impl Link {
         // before, would take the new connection down.
         let before = self.breaker.set(BreakerState::Closed);
         self.closed.store(self.micros(), Ordering::Relaxed);
-        if self.locator.can_move() {
+        if self.locator.is_primary_alone() {
             tracing::info!(server = %self.server, primary = wire.server, "connected to the primary");
         }
         self.state.send_replace(State::Up(Arc::new(wire), generation));
@@ -467,7 +449,7 @@ impl Link {
     async fn connect(self: &Arc<Self>, generation: u64) -> Result<Wire, (StoreErrorKind, String)> {
         let address = self.locator.locate().await.map_err(|nowhere| (nowhere.kind, nowhere.why))?;
         let connected = self.connect_to(&address, generation).await;
-        if !self.locator.can_move() {
+        if !self.locator.is_primary_alone() {
             return connected;
         }
         connected.map_err(|(kind, why)| (kind, format!("{}: {why}", address.server())))
@@ -495,11 +477,11 @@ impl Link {
             let wire = address.connect(config, &self.runtime, ended).await?;
             let mut connection = wire.connection.clone();
             // First what is short: a server refuses a user only then.
-            if self.locator.can_move() {
+            if self.locator.is_primary_alone() {
                 refuse_replicas(&mut connection).await?;
             }
             self.evaluate(connection.clone(), &call(&[], None)).await?;
-            refuse_clusters(&mut connection).await?;
+            refuse_misplaced(&mut connection, self.locator.is_of_cluster()).await?;
             // What came by EVAL may be dropped again; what was loaded stays.
             redis::cmd("SCRIPT")
                 .arg("LOAD")
@@ -545,6 +527,11 @@ impl Link {
     }
 }
 
+/// So that instances do not connect together.
+fn spread() -> Duration {
+    SPREAD_MAX.mul_f64(fastrand::f64())
+}
+
 /// Asks a connection that has failed a call, while others are used, until it answers or is given up.
 async fn clear_up(link: Weak<Link>) {
     loop {
@@ -572,21 +559,6 @@ impl Way {
         let sent = self.wire.traffic.written_after(self.writes).unwrap_or(begun);
         sent.max(self.wire.traffic.last_read()).max(begun)
     }
-}
-
-pub(super) fn command(name: &str, script: &str, call: &Call<'_>) -> Cmd {
-    let size =
-        call.keys.iter().map(|key| key.len() + 16).sum::<usize>() + call.batch.len() + script.len() + 64;
-    let mut command = Cmd::with_capacity(call.keys.len() + call.kept.len() + 4, size);
-    command.arg(name).arg(script).arg(call.keys.len());
-    for key in &call.keys {
-        command.arg(*key);
-    }
-    command.arg(&*call.batch);
-    for kept in &call.kept {
-        command.arg(*kept);
-    }
-    command
 }
 
 /// A call of several steps took longer than its total.

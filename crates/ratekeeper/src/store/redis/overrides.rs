@@ -1,5 +1,5 @@
 //! Overrides as Application Kit keeps them: a hash each, found with SCAN.
-//! The key's time to live ends with the override.
+//! The key's time to live ends with the override. On a cluster every node is looked through.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use ratekeeper_core::{Override, OverrideScope};
 use tokio::time::Instant;
 
 use super::answer::garbled;
+use super::route::{Part, send};
 use super::{Inner, RedisStore, TEST_TTL_MILLIS, override_hash};
 use crate::store::{Overrides, ScopedOverride, StoreError, StoreErrorKind, StoreFuture};
 
@@ -28,23 +29,22 @@ if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end";
 impl Inner {
     /// When a call that begins now must be over.
     pub(super) fn end_of_call(&self) -> Instant {
-        self.lane().end_of_call()
+        self.route.end_of_call()
     }
 
-    /// Sends a command and reads its answer: a call by itself.
-    pub(super) async fn send<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
-        self.send_until(self.end_of_call(), command).await
+    /// Sends a command about keys of a part and reads its answer: a call by itself.
+    pub(super) async fn send<T: FromRedisValue>(&self, part: Part, command: Cmd) -> Result<T, StoreError> {
+        self.send_until(self.end_of_call(), part, command).await
     }
 
     /// The same as a step of a call, which must be over by `end`.
     pub(super) async fn send_until<T: FromRedisValue>(
         &self,
         end: Instant,
+        part: Part,
         command: Cmd,
     ) -> Result<T, StoreError> {
-        let link = self.lane().link();
-        let value =
-            link.send(end, |mut link| async move { link.send_packed_command(&command).await }).await?;
+        let value = self.route.way(part).send_until(end, command).await?;
         from_redis_value(value).map_err(|_| garbled())
     }
 
@@ -61,7 +61,7 @@ impl Inner {
     async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
         to.validate()?;
         let key = self.override_key(scope);
-        let now = self.lane().now();
+        let now = self.route.now();
         let left = to.expires_at.map(|end| end.as_micros().saturating_sub(now.as_micros()));
         let millis = left.map(|left| left.div_ceil(1_000).max(self.ttl_millis_min).to_string());
         let mut replace = cmd("EVAL");
@@ -69,11 +69,16 @@ impl Inner {
         for (name, value) in override_hash::write(&to) {
             replace.arg(name).arg(value);
         }
-        self.send::<()>(replace).await
+        self.send::<()>(self.layout.part_of_organisation(scope.organisation_id()), replace).await
     }
 
-    async fn override_at(&self, end: Instant, key: &[u8]) -> Result<Option<Override>, StoreError> {
-        let fields: HashMap<Vec<u8>, Vec<u8>> = self.send_until(end, Cmd::hgetall(key)).await?;
+    async fn override_at(
+        &self,
+        end: Instant,
+        part: Part,
+        key: &[u8],
+    ) -> Result<Option<Override>, StoreError> {
+        let fields: HashMap<Vec<u8>, Vec<u8>> = self.send_until(end, part, Cmd::hgetall(key)).await?;
         if fields.is_empty() {
             return Ok(None);
         }
@@ -83,15 +88,15 @@ impl Inner {
         let Some(mut found) = override_hash::read(&fields)? else { return Ok(None) };
         // A clock that is given knows nothing of the time to live, which is the server's.
         if !self.is_clock_given() || found.expires_at.is_none() {
-            let left: i64 = self.send_until(end, Cmd::pttl(key)).await?;
+            let left: i64 = self.send_until(end, part, Cmd::pttl(key)).await?;
             if left == GONE {
                 return Ok(None);
             }
             let left = u64::try_from(left).ok().map(Duration::from_millis);
-            let key_ends = left.map(|left| self.lane().now().after(left));
+            let key_ends = left.map(|left| self.route.now().after(left));
             found.expires_at = override_hash::end(found.expires_at, key_ends);
         }
-        Ok(Some(found).filter(|found| found.is_live(self.lane().now())))
+        Ok(Some(found).filter(|found| found.is_live(self.route.now())))
     }
 
     /// As many steps as there are keys on the server: each has a total of its own.
@@ -111,20 +116,24 @@ impl Inner {
         name: impl Fn(&[u8]) -> Option<N>,
     ) -> Result<BTreeMap<N, Vec<u8>>, StoreError> {
         let mut keys = BTreeMap::new();
-        let mut cursor = 0u64;
-        loop {
-            let mut scan = cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-            let (next, found): (u64, Vec<Vec<u8>>) = self.send(scan).await?;
-            keys.extend(found.into_iter().filter_map(|key| Some((name(&key)?, key))));
-            if keys.len() > LISTED_MAX {
-                return Err(StoreError::capacity(format!("more than {LISTED_MAX} overrides")));
-            }
-            cursor = next;
-            if cursor == 0 {
-                return Ok(keys);
+        for node in self.route.nodes().await? {
+            let mut cursor = 0u64;
+            loop {
+                let mut scan = cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+                let page = send(node.link(), self.end_of_call(), &scan).await?;
+                let (next, found): (u64, Vec<Vec<u8>>) = from_redis_value(page).map_err(|_| garbled())?;
+                keys.extend(found.into_iter().filter_map(|key| Some((name(&key)?, key))));
+                if keys.len() > LISTED_MAX {
+                    return Err(StoreError::capacity(format!("more than {LISTED_MAX} overrides")));
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
             }
         }
+        Ok(keys)
     }
 
     async fn list(
@@ -132,14 +141,19 @@ impl Inner {
         organisation: &str,
         project: Option<&str>,
     ) -> Result<Vec<(String, Override)>, StoreError> {
-        self.read_all(self.keys_of(organisation, project).await?).await
+        let part = self.layout.part_of_organisation(organisation);
+        self.read_all(self.keys_of(organisation, project).await?, |_| part).await
     }
 
     /// The overrides at these keys, with their names.
-    async fn read_all<N>(&self, keys: BTreeMap<N, Vec<u8>>) -> Result<Vec<(N, Override)>, StoreError> {
+    async fn read_all<N>(
+        &self,
+        keys: BTreeMap<N, Vec<u8>>,
+        part: impl Fn(&N) -> Part,
+    ) -> Result<Vec<(N, Override)>, StoreError> {
         let mut list = Vec::new();
         for (name, key) in keys {
-            match self.override_at(self.end_of_call(), &key).await {
+            match self.override_at(self.end_of_call(), part(&name), &key).await {
                 Ok(Some(found)) => list.push((name, found)),
                 Ok(None) => {}
                 // One that others spoilt must not hide the rest.
@@ -157,7 +171,10 @@ impl Inner {
         for of_projects in [false, true] {
             let pattern = self.layout.overrides_pattern(of_projects);
             let keys = self.scanned(&pattern, |key| self.layout.scope_of(key, of_projects)).await?;
-            let found = self.read_all(keys).await?.into_iter();
+            let part = |(_, organisation, _): &(String, String, Option<String>)| {
+                self.layout.part_of_organisation(organisation)
+            };
+            let found = self.read_all(keys, part).await?.into_iter();
             all.extend(found.map(|((endpoint, organisation, project), to)| ScopedOverride {
                 endpoint,
                 organisation,
@@ -169,17 +186,17 @@ impl Inner {
         Ok(all)
     }
 
-    async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+    async fn delete(&self, part: Part, key: &[u8]) -> Result<bool, StoreError> {
         let end = self.end_of_call();
-        let is_live = self.override_at(end, key).await.map_or(true, |found| found.is_some());
-        let deleted: usize = self.send_until(end, Cmd::del(key)).await?;
+        let is_live = self.override_at(end, part, key).await.map_or(true, |found| found.is_some());
+        let deleted: usize = self.send_until(end, part, Cmd::del(key)).await?;
         Ok(deleted > 0 && is_live)
     }
 
     async fn clear(&self, organisation: &str, project: Option<&str>) -> Result<usize, StoreError> {
-        let mut cleared = 0;
+        let (part, mut cleared) = (self.layout.part_of_organisation(organisation), 0);
         for key in self.keys_of(organisation, project).await?.values() {
-            cleared += usize::from(self.delete(key).await?);
+            cleared += usize::from(self.delete(part, key).await?);
         }
         Ok(cleared)
     }
@@ -193,12 +210,14 @@ impl Overrides for RedisStore {
     fn get<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, Option<Override>> {
         let inner = &self.inner;
         StoreFuture::pending(async move {
-            inner.override_at(inner.end_of_call(), &inner.override_key(scope)).await
+            let part = inner.layout.part_of_organisation(scope.organisation_id());
+            inner.override_at(inner.end_of_call(), part, &inner.override_key(scope)).await
         })
     }
 
     fn delete<'a>(&'a self, scope: OverrideScope<'a>) -> StoreFuture<'a, bool> {
-        StoreFuture::pending(async move { self.inner.delete(&self.inner.override_key(scope)).await })
+        let part = self.inner.layout.part_of_organisation(scope.organisation_id());
+        StoreFuture::pending(async move { self.inner.delete(part, &self.inner.override_key(scope)).await })
     }
 
     fn list<'a>(

@@ -20,13 +20,23 @@ pub(super) async fn refuse_replicas(connection: &mut MultiplexedConnection) -> R
     }
 }
 
-/// One node of a cluster has a part of the keys only: checks would fail, and so be let pass.
-pub(super) async fn refuse_clusters(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+/// One node of a cluster has a part of the keys only, and a server that is none has not even heard of the others: checks
+/// would fail, and so be let pass.
+pub(super) async fn refuse_misplaced(
+    connection: &mut MultiplexedConnection,
+    is_of_cluster: bool,
+) -> Result<(), RedisError> {
     // A user who may not ask is let in: what the node refuses later is logged then.
-    let info = redis::cmd("INFO").arg("cluster").query_async::<String>(connection).await;
-    if info.is_ok_and(|info| info.contains("cluster_enabled:1")) {
-        let words = "it is a node of a cluster, which is not supported yet; name a server that is none";
-        return Err((redis::ErrorKind::InvalidClientConfig, words).into());
-    }
-    Ok(())
+    let Ok(info) = redis::cmd("INFO").arg("cluster").query_async::<String>(connection).await else {
+        return Ok(());
+    };
+    let words = match (info.contains("cluster_enabled:1"), is_of_cluster) {
+        (true, false) => "it is a node of a cluster: name the cluster, with redis+cluster://",
+        (false, true) => STAND_ALONE,
+        _ => return Ok(()),
+    };
+    Err((redis::ErrorKind::InvalidClientConfig, words).into())
 }
+
+/// What to do about a server that is no node of a cluster.
+pub(super) const STAND_ALONE: &str = "it is a server by itself and no node of a cluster: name nodes of one cluster, or this server with redis://";

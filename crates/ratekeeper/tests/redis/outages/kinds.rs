@@ -59,7 +59,10 @@ fn a_node_of_a_cluster_is_refused_when_it_is_connected_to() {
         let error = rig.ask("ann", false).unwrap_err();
         assert!(error.to_string().contains("node of a cluster"), "{error}");
         let lines = rig.lines();
-        assert!(lines[0].contains("node of a cluster, which is not supported yet"), "{lines:#?}");
+        assert!(
+            lines[0].contains("node of a cluster: name the cluster, with redis+cluster://"),
+            "{lines:#?}"
+        );
     }
 }
 

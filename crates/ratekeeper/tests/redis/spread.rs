@@ -1,0 +1,9 @@
+//! One store over several servers: each counter is on one, and checks may span them.
+
+mod away;
+mod crowd;
+mod histories;
+mod ids;
+mod operating;
+mod rig;
+mod spanning;
