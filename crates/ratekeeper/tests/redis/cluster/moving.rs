@@ -12,7 +12,7 @@ use ratekeeper_testkit::Engine;
 use ratekeeper_testkit::history::{histories, run};
 use ratekeeper_testkit::servers::Cluster;
 
-use super::{FLAVOURS, connected, store};
+use super::{FLAVOURS, store};
 use crate::engine::{RedisEngine, builder, fresh_prefix, runtime};
 use crate::setup::{ask, charge, is_allowed, left, quota, until};
 
@@ -162,7 +162,8 @@ impl Engine for Moving<'_> {
 async fn a_dead_primary_stops_only_its_own_keys_until_its_replica_takes_over() {
     for flavour in FLAVOURS {
         let mut cluster = Cluster::start(flavour);
-        let store = connected(ratekeeper::RedisStore::builder(&cluster.url()).prefix(&fresh_prefix())).await;
+        let usual = ratekeeper::RedisStore::builder(&cluster.url()).prefix(&fresh_prefix());
+        let store = usual.build().unwrap();
         let hour = quota("1000000/h");
         let subjects: Vec<String> = (0..30).map(|number| format!("s{number}")).collect();
         let owner = |cluster: &Cluster, subject: &str| {

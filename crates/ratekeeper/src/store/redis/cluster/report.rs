@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::encode::call;
 use super::super::role::STAND_ALONE;
+use super::Cluster;
 use super::survey::{newest, refusal};
-use super::{Cluster, Known};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What a cluster says of itself.
@@ -70,13 +70,12 @@ impl Cluster {
                 return Err(StoreError::new(error.kind(), format!("{address}: {error}")));
             }
         }
-        if report.slots == 0
-            && let Known::No(kind, why) = &*self.known.borrow()
-        {
-            return Err(StoreError::new(*kind, &**why));
-        }
         if let Some(trouble) = report.trouble {
-            return Err(StoreError::new(StoreErrorKind::Unavailable, format!("{}: {trouble}", self.name())));
+            let errors = report.named.iter().filter_map(|(_, answer)| answer.as_ref().err());
+            let is_refused = errors.map(StoreError::kind).any(|kind| kind == StoreErrorKind::Permission);
+            let is_refused = is_refused && report.slots == 0;
+            let kind = if is_refused { StoreErrorKind::Permission } else { StoreErrorKind::Unavailable };
+            return Err(StoreError::new(kind, format!("{}: {trouble}", self.name())));
         }
         for lane in self.nodes().await? {
             Arc::clone(lane.link()).run(&call(&[], None)).await?;
