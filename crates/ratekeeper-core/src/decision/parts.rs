@@ -25,6 +25,10 @@ impl Decision {
             let places = places.iter().copied().chain(std::iter::repeat(usize::MAX));
             placed.extend(places.zip(part.verdicts));
         }
+        // Nobody proceeds who is denied.
+        if whole.outcome == Outcome::Deny {
+            whole.proceed_after = 0;
+        }
         // Stable, so that gates stay in the order of their parts.
         placed.sort_by_key(|(place, _)| *place);
         whole.verdicts.extend(placed.into_iter().map(|(_, verdict)| verdict));

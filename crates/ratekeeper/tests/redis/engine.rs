@@ -79,11 +79,6 @@ impl RedisEngine {
         Self { store: Arc::new(store), clock, runtime: Arc::clone(runtime) }
     }
 
-    /// A store over several servers.
-    pub(crate) fn over(servers: &[Server], runtime: &Arc<Runtime>) -> Self {
-        Self::spread(&urls_of(servers), runtime)
-    }
-
     /// A store over what a URL names: several servers, or a cluster.
     pub(crate) fn spread(urls: &str, runtime: &Arc<Runtime>) -> Self {
         let clock = ManualClock::default();
