@@ -51,7 +51,7 @@ fn looked_at(look: &[&str], place: &[&str]) {
             "decided by search/per-project",
             "passes again at 20",
             "search/rare",
-            "its condition does not hold",
+            "its condition ",
         ],
     );
     is_done(&at("explain --claim project=43", look), 0, &["search/per-project"]);
