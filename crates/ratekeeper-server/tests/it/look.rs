@@ -47,12 +47,7 @@ fn looked_at(look: &[&str], place: &[&str]) {
     is_done(
         &at(explain, look),
         1,
-        &[
-            "decided by search/per-project",
-            "passes again at 20",
-            "search/rare",
-            "its condition ",
-        ],
+        &["decided by search/per-project", "passes again at 20", "search/rare", "its condition "],
     );
     is_done(&at("explain --claim project=43", look), 0, &["search/per-project"]);
     is_done(

@@ -263,7 +263,7 @@ fn every_server_of_a_store_follows_within_a_second() {
         .map(|_| {
             let store = {
                 let _within = RUNTIME.enter();
-                RedisStore::builder(&server.url()).build().unwrap()
+                RedisStore::builder(&server.url()).deadline(Duration::from_secs(20)).build().unwrap()
             };
             Setup::policy(POLICY).start(Arc::new(store))
         })
