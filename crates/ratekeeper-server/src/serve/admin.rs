@@ -37,6 +37,7 @@ const TOKEN_PARAMETERS: [&str; 8] =
 
 /// Who is let in.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a server has one of it")]
 pub enum Admin {
     /// Nobody, as the settings say.
     Off,

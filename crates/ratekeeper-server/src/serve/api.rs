@@ -301,7 +301,7 @@ impl Api {
         let reset: Result<usize, Problem> = reset.await;
         match &reset {
             Ok(forgotten) => {
-                tracing::info!(forgotten, by = caller.name, "an operator had counters forgotten")
+                tracing::info!(forgotten, by = caller.name, "an operator had counters forgotten");
             }
             Err(problem) => {
                 tracing::info!(status = problem.status, "an operator could not have counters forgotten");
