@@ -255,10 +255,10 @@ impl<'a> Charge<'a> {
     #[must_use]
     #[inline]
     pub fn is_long(&self) -> bool {
-        self.quota.is_long()
-            && !self.any_window
-            && !self.quota.algorithm().keeps_all()
-            && !(self.overrides.is_some() && self.shared_scope().is_some())
+        if !self.quota.is_long() || self.any_window || self.quota.algorithm().keeps_all() {
+            return false;
+        }
+        self.overrides.is_none() || self.shared_scope().is_none()
     }
 
     /// Whether overrides may replace its quota.

@@ -1,5 +1,7 @@
 //! The cluster that other tests run does what they ask of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use ratekeeper_testkit::servers::{Answer, Cluster, ClusterOptions, Flavour, SLOTS, Server};
 use ratekeeper_testkit::wait::until;
 

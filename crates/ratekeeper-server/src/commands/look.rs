@@ -49,10 +49,7 @@ pub(crate) fn usage(options: &UsageOptions) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn explain(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
-    let body = match body::of(options) {
-        Ok(body) => body,
-        Err(failure) => return Err(failure.into()),
-    };
+    let body = body::of(options)?;
     let is_good = |answer: &Json| answer["allowed"] == json!(true);
     look("/v1/explain/rules", body, &options.look, report::explained, is_good).run()
 }

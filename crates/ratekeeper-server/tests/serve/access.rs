@@ -168,7 +168,7 @@ fn no_key_or_note_becomes_a_header() {
         let reply = ask(&rig, "works", call(path), &body);
         assert!(reply.header("x-forged").is_none(), "{path}");
         assert!(matches!(reply.status, 200 | 422), "{path}: {}", reply.text());
-        assert!(serde_json::from_str::<Json>(&reply.text()).is_ok(), "{path}");
+        assert!(serde_json::from_str::<Json>(reply.text()).is_ok(), "{path}");
     }
     let charge = json!({ "charges": [{ "key": evil, "quota": "1/h" }] });
     for _ in 0..2 {

@@ -31,7 +31,7 @@ pub(super) fn instant(micros: &Json) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The date so many days after 1970 began (Hinnant, days_from_civil the other way round).
+/// The date so many days after 1970 began (Hinnant, `days_from_civil` the other way round).
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

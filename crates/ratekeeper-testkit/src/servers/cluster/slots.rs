@@ -7,7 +7,7 @@ use crate::servers::Answer;
 const MIGRATE_MILLIS: &[u8] = b"10000";
 
 /// A slot on its way to another primary. In between, the old one answers `ASK` for keys it no longer has.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[must_use = "a move ends with Cluster::end_move"]
 pub struct SlotMove {
     pub slot: u16,

@@ -108,7 +108,7 @@ impl MemoryStoreBuilder {
     #[cfg(feature = "data-dir")]
     pub fn open(self, directory: impl AsRef<std::path::Path>) -> Result<MemoryStore, InvalidInput> {
         let clock = self.store_clock();
-        super::data::open((self.max_keys, self.max_ids), clock, self.data, directory.as_ref())
+        super::data::open((self.max_keys, self.max_ids), clock, &self.data, directory.as_ref())
     }
 
     fn store_clock(&self) -> StoreClock {

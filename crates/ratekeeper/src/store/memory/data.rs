@@ -77,7 +77,7 @@ impl DataOptions {
 pub(super) fn open(
     (max_keys, max_ids): (usize, usize),
     clock: StoreClock,
-    options: DataOptions,
+    options: &DataOptions,
     path: &Path,
 ) -> Result<MemoryStore, InvalidInput> {
     let fence = options.fence.clone();

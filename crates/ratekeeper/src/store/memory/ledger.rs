@@ -1,4 +1,4 @@
-//! IdLedger and reservations of a part of all ids, and which of them a data directory does not have yet.
+//! Ids and reservations of a part of all ids, and which of them a data directory does not have yet.
 
 #[cfg(feature = "data-dir")]
 use ratekeeper_core::Remembered;
@@ -6,7 +6,7 @@ use ratekeeper_core::{Begin, Check, Decision, Held, InvalidInput, Ledger, Reserv
 
 use super::shard::Counter;
 
-/// IdLedger that one part lists at most; beyond that, it is saved as a whole.
+/// Ids that one part lists at most; beyond that, it is saved as a whole.
 const LISTED_MAX: usize = 8_192;
 
 #[derive(Debug)]

@@ -37,7 +37,7 @@ impl Place {
             return Err(garbled());
         }
         let node = if cursor == 0 { self.node + 1 } else { self.node };
-        Ok((node < nodes).then(|| (node as u64) << CURSOR_BITS | cursor))
+        Ok((node < nodes).then_some((node as u64) << CURSOR_BITS | cursor))
     }
 }
 

@@ -12,11 +12,7 @@ fn limiter(store: &SpreadStore, here: OnOutage, there: OnOutage) -> Limiter<(Str
     let one = Rule::new("here", |request: &(String, String)| Some(request.0.as_str().into()));
     let two = Rule::new("there", |request: &(String, String)| Some(request.1.as_str().into()));
     let rules = [one.quotas("5/h").on_outage(here), two.quotas("5/h").on_outage(there)];
-    rules
-        .into_iter()
-        .fold(Limiter::builder(store.clone()), |builder, rule| builder.rule(rule))
-        .build()
-        .unwrap()
+    rules.into_iter().fold(Limiter::builder(store.clone()), ratekeeper::LimiterBuilder::rule).build().unwrap()
 }
 
 fn request(rig: &Rig, number: usize) -> (String, String) {

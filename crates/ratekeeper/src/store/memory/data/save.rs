@@ -159,7 +159,7 @@ impl Saving {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 // The failure was logged where it was met.
                 Err(RecvTimeoutError::Timeout) if saved.is_err() => {
-                    every = (every * 2).min(RETRIED_EVERY_MAX)
+                    every = (every * 2).min(RETRIED_EVERY_MAX);
                 }
                 Err(RecvTimeoutError::Timeout) => every = SAVED_EVERY,
             }
@@ -202,10 +202,10 @@ impl Saving {
         for index in 0..self.shards.len() {
             self.collect(index, now, &mut batch)?;
             if batch.len() >= STEP_COUNTERS_MAX {
-                self.write(std::mem::take(&mut batch))?;
+                self.write(&std::mem::take(&mut batch))?;
             }
         }
-        if batch.is_empty() { Ok(()) } else { self.write(batch) }
+        if batch.is_empty() { Ok(()) } else { self.write(&batch) }
     }
 
     /// Takes what is to be saved of a shard, a few counters at a time.
@@ -233,7 +233,7 @@ impl Saving {
         Ok(())
     }
 
-    fn write(&self, batch: Batch) -> Result<(), StoreError> {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.file.commit(|into| {
             self.write_rules(into)?;
             let mut counters = into.open_table(COUNTERS)?;

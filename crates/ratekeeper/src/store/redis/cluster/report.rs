@@ -47,7 +47,7 @@ impl Cluster {
             match nodes.iter_mut().find(same) {
                 Some(node) => node.slots += slots,
                 None => {
-                    nodes.push(ClusterNode { host: range.place.host.clone(), port: range.place.port, slots })
+                    nodes.push(ClusterNode { host: range.place.host.clone(), port: range.place.port, slots });
                 }
             }
         }
@@ -55,7 +55,7 @@ impl Cluster {
             Some(survey) => survey.trouble(),
             None => Some(refusal(self.name(), &said).to_string()),
         };
-        let slots = best.map_or(0, |survey| survey.covered());
+        let slots = best.map_or(0, super::survey::Survey::covered);
         let named = said.into_iter().map(|(address, answer)| (address, answer.map(|_| ())));
         ClusterReport { named: named.collect(), nodes, slots, trouble }
     }

@@ -95,7 +95,7 @@ pub(super) async fn follow(cluster: Weak<Cluster>, changed: Arc<Notify>) {
     loop {
         {
             let Some(cluster) = cluster.upgrade() else { return };
-            rounds.note(&cluster, cluster.asked().await);
+            rounds.note(&cluster, &cluster.asked().await);
         }
         sleep(AGAIN.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
         let calm = EVERY.mul_f64(0.75 + 0.5 * fastrand::f64());
@@ -113,18 +113,18 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn note(&mut self, cluster: &Cluster, said: Vec<Said>) {
+    fn note(&mut self, cluster: &Cluster, said: &[Said]) {
         let floor =
             self.epoch.filter(|(_, heard)| heard.elapsed() < EPOCH_HOLDS).map_or(0, |(epoch, _)| epoch);
-        let best = newest(&said).filter(|survey| survey.epoch >= floor);
+        let best = newest(said).filter(|survey| survey.epoch >= floor);
         let Some(best) = best else {
             // While nobody knows better, calls go where they went.
-            return self.unknown(cluster, &said);
+            return self.unknown(cluster, said);
         };
         self.epoch = Some((best.epoch, Instant::now()));
         cluster.replace(best);
         cluster.known.send_replace(Known::Yes);
-        let trouble = best.trouble().or_else(|| stand_alone(&said));
+        let trouble = best.trouble().or_else(|| stand_alone(said));
         if trouble != self.trouble {
             match &trouble {
                 Some(reason) => tracing::warn!(cluster = cluster.name(), reason, "the cluster is not whole"),

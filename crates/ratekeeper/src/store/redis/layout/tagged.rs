@@ -9,6 +9,9 @@ use super::super::route::Part;
 use super::super::tag::{slot_of, tag_of_charge, tag_of_organisation, tag_of_penalty, tags_of_key};
 use super::{Class, Layout, escape, glob_escape, scope_parts, unescape};
 
+/// Names of keys, and what they hold.
+type Names = Vec<(Class, Vec<u8>)>;
+
 impl Layout {
     /// Of a cluster: every key has a tag, which is one and the same if there is `one_tag`.
     pub(in crate::store::redis) fn tagged(prefix: &str, one_tag: Option<&str>) -> Self {
@@ -153,8 +156,8 @@ impl Layout {
         &self,
         key: Key<'_>,
         algorithm: Algorithm,
-    ) -> Vec<(Part, Vec<(Class, Vec<u8>)>)> {
-        let mut parts: Vec<(Part, Vec<(Class, Vec<u8>)>)> = Vec::new();
+    ) -> Vec<(Part, Names)> {
+        let mut parts: Vec<(Part, Names)> = Vec::new();
         let mut add = |part: Part, counter| match parts.iter_mut().find(|(known, _)| *known == part) {
             Some((_, counters)) => counters.push(counter),
             None => parts.push((part, vec![counter])),
