@@ -51,6 +51,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`Store::try_check`] always answers.
     fn needs_io(&self) -> bool;
 
+    /// Whether its counters outlive this process, so that receipts for them are good in the next one as well.
+    fn outlives_process(&self) -> bool {
+        self.needs_io()
+    }
+
     /// Judges a check without I/O and writes the answer over `decision`, or
     /// says (`None`) that it would need some.
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>>;

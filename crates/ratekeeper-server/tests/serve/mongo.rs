@@ -46,9 +46,9 @@ fn policies_come_from_the_collection_that_is_named_and_from_the_copy_while_it_is
         &copy,
     ];
     let server = Running::start(&mut command(&settings));
-    assert_eq!(limit(&server), "7/min");
+    assert_eq!(limit(&server), "7/min fixed_window");
     put(&mongo, "limits", 70);
-    wait::until("the interval is over", || limit(&server) == "70/min");
+    wait::until("the interval is over", || limit(&server) == "70/min fixed_window");
     server.signal("TERM");
     let (_, logged) = server.end();
     mongo.kill();
@@ -57,7 +57,7 @@ fn policies_come_from_the_collection_that_is_named_and_from_the_copy_while_it_is
     assert!(without.contains("policy"), "{without}");
     let server = Running::start(&mut command(&settings));
     assert!(server.said.join("\n").contains("local copy"), "{:?} {logged}", server.said);
-    assert_eq!(limit(&server), "70/min");
+    assert_eq!(limit(&server), "70/min fixed_window");
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl<'a> Demand<'a> {
     pub fn counters_of(&self, number: u64) -> Vec<(Vec<u8>, bool)> {
         let mut found = Vec::new();
         for asked in &self.rules {
-            let is_own = asked.terms.scope == Scope::Process || !self.engine.needs_io;
+            let is_own = asked.terms.scope == Scope::Process || !self.engine.store().outlives_process();
             for (name, quota) in asked.limits.quotas() {
                 let Ok(charge) = asked.charge(*name, quota) else { continue };
                 if charge.key().digest() == number {

@@ -327,6 +327,10 @@ impl Store for MemoryStore {
         false
     }
 
+    fn outlives_process(&self) -> bool {
+        self.data.is_some()
+    }
+
     #[inline]
     fn try_check(&self, check: &Check<'_>, decision: &mut Decision) -> Option<Result<(), StoreError>> {
         Some(self.decide_into(check, decision))
