@@ -14,6 +14,15 @@ const ALERTS: &str = include_str!("../../../../deploy/prometheus/ratekeeper.rule
 /// Labels that Prometheus adds.
 const ADDED: [&str; 2] = ["job", "instance"];
 const CERTIFICATE: &str = "ratekeeper_tls_certificate_expires_timestamp_seconds";
+/// Only a server with a data directory shows these.
+const OF_DATA: [&str; 6] = [
+    "ratekeeper_data_bytes",
+    "ratekeeper_data_age_seconds",
+    "ratekeeper_data_failures_total",
+    "ratekeeper_data_failing",
+    "ratekeeper_data_damaged",
+    "ratekeeper_data_unreadable",
+];
 /// Everything else that our expressions are made of.
 const WORDS: [&str; 15] = [
     "sum",
@@ -56,6 +65,7 @@ fn shown() -> Shown {
     }
     // Only a server with a certificate shows it.
     shown.insert(CERTIFICATE.to_owned(), BTreeMap::new());
+    shown.extend(OF_DATA.map(|name| (name.to_owned(), BTreeMap::new())));
     shown
 }
 
