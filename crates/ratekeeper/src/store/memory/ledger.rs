@@ -20,7 +20,6 @@ pub(super) struct IdLedger {
 struct Unsaved {
     listed: Vec<Box<[u8]>>,
     /// Whether more changed than could be listed.
-    #[cfg_attr(not(feature = "data-dir"), expect(dead_code, reason = "without a directory nobody saves"))]
     is_beyond: bool,
 }
 

@@ -28,7 +28,6 @@ const LISTED_MAX: usize = 16_384;
 struct Unsaved {
     listed: Vec<(u64, Receipt)>,
     /// Whether more changed than could be listed.
-    #[cfg_attr(not(feature = "data-dir"), expect(dead_code, reason = "without a directory nobody saves"))]
     is_beyond: bool,
 }
 

@@ -23,7 +23,6 @@ pub(super) struct Unsaved {
     /// Those that changed or went, in any order, perhaps twice.
     listed: Vec<Fingerprint>,
     /// Whether more did than could be listed.
-    #[cfg_attr(not(feature = "data-dir"), expect(dead_code, reason = "without a directory nobody saves"))]
     is_beyond: bool,
 }
 
