@@ -33,7 +33,7 @@ quick: ## After every edit: formatting, clippy, core and unit tests, no servers 
 test: lint deps servers test-rust test-python test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
 
-test-long: features api-check package bench-instructions test-of-store-tests test-chaos-long ## What changes seldom break, after `make test` (budget: 40 minutes)
+test-long: features api-check package bench-instructions test-of-store-tests test-chaos-long ## What changes seldom break, after `make test` (budget: 35 minutes)
 	@echo "The long part passed."
 
 lint: ## Formatting, clippy, rustdoc and luacheck, warnings as errors (budget: 3 minutes; root on Debian, or luacheck on PATH)
