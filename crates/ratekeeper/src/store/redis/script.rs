@@ -191,10 +191,11 @@ mod tests {
         let plan = layout["PLAN"].trim_matches('\'').to_owned();
         assert_eq!(layout["FIRST_GROUP"], format!("'{plan}{}'", "B".repeat(GROUP_BYTES)));
         let terms = layout["TERMS"].trim_matches('\'');
-        for (name, size) in [("ONE_GROUP", 1), ("FOUR_GROUP", 4)] {
+        // Of the numbers of quotas that most rules have, the format is written out.
+        for size in [1, 3, 4] {
             let front = HEAD_BYTES + (FIXED_BYTES + B_BYTES) * size;
             let expected = format!("'<c{front}c{TOLD_BYTES}{}'", terms.repeat(size));
-            assert_eq!(layout[name], expected, "{name}");
+            assert!(SCRIPT.contains(&expected), "{expected}");
         }
     }
 }
