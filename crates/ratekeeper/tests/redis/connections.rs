@@ -164,9 +164,12 @@ async fn what_is_wrong_with_an_url_or_a_setting_is_said_without_the_password() {
         "redis+sentinel://ann:SE/SECRET@localhost/service",
         "redis+sentinel://localhost/service?password=SECRET",
     ];
-    let url = "redis://, rediss://, redis+unix://, unix://, redis+sentinel://, rediss+sentinel://, valkey://, valkeys://, \
-               valkey+unix://, valkey+sentinel:// or valkeys+sentinel://, such as redis://user:password@host:6379/0 or \
-               redis+sentinel://user:password@host:26379,host:26379/service/0";
+    let url = "redis://, rediss://, redis+unix://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, \
+               rediss+cluster://, valkey://, valkeys://, valkey+unix://, valkey+sentinel://, valkeys+sentinel://, \
+               valkey+cluster:// or valkeys+cluster://, such as redis://user:password@host:6379/0, \
+               redis+sentinel://user:password@host:26379,host:26379/service/0 or \
+               redis+cluster://user:password@host:6379,host:6379; several servers each with its scheme: \
+               redis://host,redis://other";
     let mut wrong: Vec<(String, RedisStoreBuilder, &str)> =
         urls.map(|text| (secret(text), builder(&secret(text)), url)).into();
     let good = builder(&secret("redis://ann:SECRET@localhost"));
