@@ -13,7 +13,8 @@ use crate::binary::{Running, command, refused};
 use crate::client::Client;
 
 fn kept_in(directory: &Path) -> Running {
-    Running::start(&mut command(&["--http", "127.0.0.1:0", "--data", directory.to_str().unwrap()]))
+    let directory = directory.to_str().unwrap();
+    Running::start(&mut command(&["--http", "127.0.0.1:0", "--admin-without-token", "--data", directory]))
 }
 
 /// Charges a key that takes a day to be full again; what is left.
@@ -178,7 +179,8 @@ fn a_crash_loses_no_counter_that_was_saved() {
 fn a_full_disk_refuses_overrides_and_decides_on() {
     let folder = TempDir::new().unwrap();
     // What is logged is read at the end: a line for each override would fill the pipe before.
-    let settings = ["--http", "127.0.0.1:0", "--log", "error", "--data", folder.path().to_str().unwrap()];
+    let inside = ["--http", "127.0.0.1:0", "--admin-without-token", "--log", "error"];
+    let settings = [&inside[..], &["--data", folder.path().to_str().unwrap()]].concat();
     // The file of an empty directory, and some more.
     kept_in(folder.path()).signal("TERM");
     let binary = command(&settings);
