@@ -34,6 +34,7 @@ pub use self::strict::Strict;
 #[cfg_attr(not(feature = "policy"), allow(unreachable_pub, reason = "policies export it"))]
 pub use self::terms::Scope;
 pub(crate) use self::terms::{Held, LimitSet, Terms};
+pub use self::verbs::CounterName;
 pub use self::verbs::Now;
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, StoreError};

@@ -49,7 +49,8 @@ pub use control::{
     emergency_of_key, key_of_switch, rule_of_switch,
 };
 pub use engine::{
-    Admission, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started, Strict,
+    Admission, CounterName, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started,
+    Strict,
 };
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
 pub use ratekeeper_core::{

@@ -191,18 +191,22 @@ impl<'a> Demand<'a> {
         charges.next().map_or(0, |charge| charge.key().digest())
     }
 
-    /// What the counters with a number of [`Demand::number_of`] are called in every process, and whether they
-    /// are in the memory of this one. More than one only if somebody made up keys for it.
+    /// The counters with a number of [`Demand::number_of`]. More than one only if keys were made up for it.
     #[must_use]
-    pub fn counters_of(&self, number: u64) -> Vec<(Vec<u8>, bool)> {
-        let mut found = Vec::new();
+    pub fn counters_of(&self, number: u64) -> Vec<CounterName> {
+        let mut found: Vec<CounterName> = Vec::new();
         for asked in &self.rules {
             let is_own = asked.terms.scope == Scope::Process || !self.engine.store().outlives_process();
             for (name, quota) in asked.limits.quotas() {
                 let Ok(charge) = asked.charge(*name, quota) else { continue };
                 if charge.key().digest() == number {
-                    let counter = (charge.key().in_words(), is_own);
-                    found.extend((!found.contains(&counter)).then_some(counter));
+                    let counter =
+                        CounterName { name: charge.key().in_words(), is_own, is_long: charge.is_long() };
+                    let is_known =
+                        |known: &CounterName| (&known.name, known.is_own) == (&counter.name, is_own);
+                    if !found.iter().any(is_known) {
+                        found.push(counter);
+                    }
                 }
             }
         }
@@ -242,6 +246,17 @@ impl<'a> Demand<'a> {
 }
 
 // How a demand is judged: this process's part, then the shared one, then what follows.
+/// What a counter is called in every process, for receipts that leave this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterName {
+    /// Its rule and subject.
+    pub name: Vec<u8>,
+    /// Whether it is in the memory of this process.
+    pub is_own: bool,
+    /// Whether its charge is on the side of [long](ratekeeper_core::Charge::is_long) windows.
+    pub is_long: bool,
+}
+
 impl Demand<'_> {
     pub(super) fn purpose(&self, purpose: Purpose) -> Result<Terms<'_>, InvalidInput> {
         let under = self.once.as_ref().map(|(id, keep)| Reservation::once(&**id, *keep)).transpose()?;

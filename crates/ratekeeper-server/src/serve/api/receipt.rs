@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ratekeeper::bounds::SECRET_BYTES;
-use ratekeeper::{Origin, Receipt, Store, Timestamp};
+use ratekeeper::{CounterName, Level, Origin, Receipt, Store, Timestamp};
 use smallvec::SmallVec;
 use subtle::ConstantTimeEq as _;
 
@@ -75,6 +75,29 @@ pub(super) struct About<'a> {
     pub(super) counter: &'a [u8],
     /// Whether it is in the memory of this process.
     pub(super) is_own: bool,
+    /// Whether an override had another quota.
+    pub(super) under: Override,
+}
+
+/// The override that a charge was made under. The quota that was told is the override's then, so it does not say on
+/// which side of the long windows the counter of rule or plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Override {
+    None = 0,
+    /// On the side of short windows, ...
+    Short = 4,
+    /// ... or of long ones.
+    Long = 8,
+}
+
+impl Override {
+    pub(super) const fn of(level: Level, counter: &CounterName) -> Self {
+        match (level, counter.is_long) {
+            (Level::Organisation | Level::Project, true) => Self::Long,
+            (Level::Organisation | Level::Project, false) => Self::Short,
+            _ => Self::None,
+        }
+    }
 }
 
 /// A receipt as it is told.
@@ -197,7 +220,7 @@ impl Signed {
         text.extend_from_slice(&self.receipt.detail.to_le_bytes());
         text.extend_from_slice(&about.cost.to_le_bytes());
         let is_own = about.is_own || about.origin == Origin::Outage;
-        text.push(u8::from(is_own) + 2 * u8::from(about.origin == Origin::Outage));
+        text.push(u8::from(is_own) + 2 * u8::from(about.origin == Origin::Outage) + about.under as u8);
         text.extend_from_slice(&if is_own { process } else { 0 }.to_le_bytes());
         // No quota has a zero in it, and the counter comes last.
         text.extend_from_slice(about.quota);
@@ -279,8 +302,14 @@ mod tests {
 
     use super::*;
 
-    const ABOUT: About<'_> =
-        About { origin: Origin::Store, quota: b"10/s", cost: 3, counter: b"user", is_own: false };
+    const ABOUT: About<'_> = About {
+        origin: Origin::Store,
+        quota: b"10/s",
+        cost: 3,
+        counter: b"user",
+        is_own: false,
+        under: Override::None,
+    };
 
     fn signed(receipts: &Receipts) -> (Signed, String) {
         signed_about(receipts, ABOUT)
@@ -315,6 +344,8 @@ mod tests {
             About { origin: Origin::Outage, ..ABOUT },
             About { counter: b"other", ..ABOUT },
             About { is_own: true, ..ABOUT },
+            About { under: Override::Short, ..ABOUT },
+            About { under: Override::Long, ..ABOUT },
         ] {
             assert_eq!(known(&receipts, &text, about), Ok(None), "{about:?}");
         }

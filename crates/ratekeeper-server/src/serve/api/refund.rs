@@ -1,12 +1,12 @@
 //! A decision as it was told, read again for what it charged.
 
 use ratekeeper::bounds::RECEIPT_MAX;
-use ratekeeper::{Decision, DecisionParts, Demand, Name, Origin, Timestamp, VerdictParts};
+use ratekeeper::{Decision, DecisionParts, Demand, Level, Name, Origin, Timestamp, VerdictParts};
 use serde_json::{Value, json};
 
 use super::call::{ToldDecision, ToldLimit};
 use super::problem::Problem;
-use super::receipt::{self, About, Receipts};
+use super::receipt::{self, About, Override, Receipts};
 use super::value::{Few, Text, Whole};
 
 /// What a decision charged.
@@ -107,15 +107,21 @@ impl Judge<'_, '_> {
         let signed = read.signed;
         // One that is of another request is found by nobody, and so gives nothing back.
         let counters = self.demand.counters_of(signed.counter);
-        if let Some((counter, is_own)) = counters.first() {
-            let quota = limit.quota.as_str().as_bytes();
-            let about = About { origin, quota, cost, counter, is_own: *is_own };
-            if counters.len() > 1 || !self.receipts.has_signed(&read, about) {
-                return Ok(Err("unsigned"));
+        let mut level = Level::Default;
+        if let Some(known) = counters.first() {
+            let (quota, counter, is_own) = (limit.quota.as_str().as_bytes(), &known.name, known.is_own);
+            // The signature says whether it was made under an override, whose window says nothing of the counter's side.
+            let signed = [Level::Default, Level::Project].into_iter().find(|level| {
+                let under = Override::of(*level, known);
+                self.receipts.has_signed(&read, About { origin, quota, cost, counter, is_own, under })
+            });
+            match signed {
+                Some(signed) if counters.len() == 1 => level = signed,
+                _ => return Ok(Err("unsigned")),
             }
         }
         let (receipt, counter, nonce) = (Some(signed.receipt), signed.counter, signed.nonce);
-        let parts = VerdictParts { receipt, counter, nonce, ..parts };
+        let parts = VerdictParts { receipt, counter, nonce, level, ..parts };
         let counted_until = ratekeeper::Verdict::from(parts).counted_until();
         if signed.at.after(RECEIPT_MAX) <= self.now || counted_until <= self.now.as_micros() {
             return Ok(Err("expired"));

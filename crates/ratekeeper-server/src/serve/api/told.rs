@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::ops::Range;
 
-use ratekeeper::{Decision, Demand, Enforcement, Labels, Origin, Verdict, Wait};
+use ratekeeper::{CounterName, Decision, Demand, Enforcement, Labels, Origin, Verdict, Wait};
 use smallvec::SmallVec;
 
-use super::receipt::{About, Pen, Receipts, Signed};
+use super::receipt::{About, Override, Pen, Receipts, Signed};
 
 /// A decision, and the counter of each verdict.
 #[derive(Debug, Default)]
@@ -20,9 +20,8 @@ pub(super) struct Decided {
 pub(super) struct Counter {
     /// A number that means the same in every process.
     number: u64,
-    /// What it is called.
-    name: Vec<u8>,
-    is_own: bool,
+    /// What it is called; empty if there is none.
+    named: CounterName,
 }
 
 impl Decided {
@@ -41,8 +40,8 @@ impl Decided {
             let number = demand.number_of(verdict);
             // Keys that were made up to look like one another have no receipts.
             let mut named = demand.counters_of(number);
-            let (name, is_own) = if named.len() == 1 { named.remove(0) } else { Default::default() };
-            Counter { number, name, is_own }
+            let named = if named.len() == 1 { named.remove(0) } else { CounterName::default() };
+            Counter { number, named }
         };
         self.counters.extend(self.decision.verdicts().iter().map(counter));
     }
@@ -73,7 +72,7 @@ pub(super) struct Told<'d> {
 impl<'d> Told<'d> {
     pub(super) fn new(decided: &'d Decided, labels: Labels<'d>, receipts: &Receipts) -> Self {
         let Decided { decision, counters } = decided;
-        let is_charged = counters.iter().any(|counter| !counter.name.is_empty());
+        let is_charged = counters.iter().any(|counter| !counter.named.name.is_empty());
         let nonce = decision.verdicts().first().map_or(0, Verdict::nonce);
         let pen = if is_charged { receipts.pen(nonce) } else { None };
         Self { decision, status: None, explained: false, labels, counters, pen }
@@ -113,7 +112,7 @@ impl Told<'_> {
                 into.push(b',');
             }
             let quota = limit(into, verdict, self.labels.of(verdict));
-            let counter = self.counters.get(index).filter(|counter| !counter.name.is_empty());
+            let counter = self.counters.get(index).filter(|counter| !counter.named.name.is_empty());
             if let (Some(pen), Some(receipt), Some(counter)) = (&self.pen, verdict.receipt(), counter) {
                 let signed = Signed { receipt, counter: counter.number, at: decision.at(), nonce: pen.nonce };
                 let quota: SmallVec<[u8; 32]> = into[quota].into();
@@ -121,8 +120,9 @@ impl Told<'_> {
                     origin: decision.origin(),
                     quota: &quota,
                     cost: verdict.cost(),
-                    counter: &counter.name,
-                    is_own: counter.is_own,
+                    counter: &counter.named.name,
+                    is_own: counter.named.is_own,
+                    under: Override::of(verdict.level(), &counter.named),
                 };
                 into.extend_from_slice(br#","receipt":""#);
                 pen.write(into, &signed, about);
