@@ -137,7 +137,9 @@ impl Store {
 
     /// Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
     /// and valkey://, valkeys://, valkey+unix://, which mean the same; or
-    /// redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is.
+    /// redis+sentinel://host:26379,host:26379/service, where sentinels say which server it is; or
+    /// redis+cluster://host:6379,host:6379, nodes of a cluster; or
+    /// redis://host,redis://other, several servers that share the counters.
     ///
     /// Keys are those of Application Kit where that has them, behind `prefix`. A server
     /// that is silent for longer than `deadline` is an outage; no call takes longer than

@@ -66,6 +66,9 @@ class Runner:
         spec = {"name": "q", "key": "k", **self.case.get("defaults", {}), **spec}
         if "org" in spec:
             spec["organisation"] = spec.pop("org")
+        if rule := spec.pop("rule", None):
+            # Charges of a call are no rule's: only their names must differ.
+            spec["name"] = f"{rule}.{spec['name']}"
         return Charge(spec.pop("name"), spec.pop("quota"), spec.pop("key"), **spec)
 
     async def run(self, step: dict[str, Any]) -> list[tuple[str, Any, Any]]:
