@@ -21,9 +21,9 @@ from ratekeeper import Limiter, Rule, Store
 BUSY = 4
 # How long calls are made, each way to make them: as many as that allows.
 SECONDS = 3.0
-# One call in so many may fail open unexplained. Own lateness that is taken for the server's silence is another matter:
-# that were 80 to 600 calls in 10,000.
-UNEXPLAINED = 10_000
+# One call in so many may fail open unexplained: up to 6 in 10,000 were seen where others built beside the test, and none on
+# a machine of its own. Own lateness that is taken for the server's silence is another matter: 80 to 600 in 10,000.
+UNEXPLAINED = 1_000
 WINDOW = 3600.0
 
 # Each call has a counter of its own, which keeps the server's time of its charge.
