@@ -40,6 +40,8 @@ fn folder() -> (tempfile::TempDir, String) {
 fn looked_at(look: &[&str], place: &[&str]) {
     is_done(&at("inspect project:42", look), 0, &["search/per-project", "project:42", "2/h"]);
     is_done(&at("usage --organisation 7 --project 42", look), 0, &["LEFT", "search/per-project"]);
+    // Before the relief: of what was reset, nothing is limited.
+    is_done(&at("top --once", place), 0, &["RULE"]);
     let usage = at("usage --organisation 7 --project 42 --format json", look);
     let told: Json = serde_json::from_slice(&usage.stdout).expect("JSON");
     assert_eq!(told["rules"][0]["limits"][0]["used"], 2, "{told}");
@@ -67,7 +69,6 @@ fn looked_at(look: &[&str], place: &[&str]) {
     is_done(&at(explain, look), 0, &["9 of 9 left"]);
     is_done(&at("audit", place), 0, &["overrides/set", "abuse"]);
     is_done(&at("audit --by nobody", place), 1, &["nothing was changed"]);
-    is_done(&at("top --once", place), 0, &["RULE"]);
 }
 
 #[test]
