@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads of the runtime, and timers that look whether they are late.
+/// Threads of the runtime beside the one that makes it, and timers that look whether they are late.
 const WORKERS: usize = 2;
 const TIMERS: usize = 4;
 /// How long they sleep at a time, and how often the kernel is asked.
@@ -44,11 +44,12 @@ impl Control {
     /// A runtime with several threads, and its control.
     pub(super) fn of_new_runtime() -> (Runtime, Self) {
         let workers: Arc<Mutex<Vec<String>>> = Arc::default();
+        // The thread of a test waits for a processor, too.
+        workers.lock().unwrap().push(schedstat_of_this_thread());
         let started = Arc::clone(&workers);
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).enable_all().on_thread_start(move || {
-            let thread = fs::read_link("/proc/thread-self").unwrap();
-            started.lock().unwrap().push(format!("/proc/{}/schedstat", thread.display()));
+            started.lock().unwrap().push(schedstat_of_this_thread());
         });
         let runtime = builder.build().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -68,6 +69,11 @@ impl Control {
         let threads: Duration = overlapping(&self.threads, start, end).into_iter().sum();
         timers.unwrap_or_default().max(threads)
     }
+}
+
+fn schedstat_of_this_thread() -> String {
+    let thread = fs::read_link("/proc/thread-self").unwrap();
+    format!("/proc/{}/schedstat", thread.display())
 }
 
 fn overlapping(notes: &Notes, start: Instant, end: Instant) -> Vec<Duration> {

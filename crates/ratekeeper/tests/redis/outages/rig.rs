@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_millis(5);
 /// ... but none by so much.
 const LATE_MAX: Duration = Duration::from_millis(100);
 /// The deadline where a test is about something else: longer than a busy machine keeps a server from its processor.
-pub(super) const PATIENT: Duration = Duration::from_secs(1);
+pub(super) const PATIENT: Duration = Duration::from_secs(3);
 /// Refusals to take the average of.
 const REFUSALS: u32 = 100_000;
 

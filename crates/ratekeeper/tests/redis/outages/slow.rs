@@ -25,19 +25,28 @@ fn a_server_slower_than_the_deadline_stays_given_up() {
         let _ = rig.ask("ann", false);
         rig.health().breaker != BreakerState::Closed
     });
-    // Each probe is a connection.
-    until("three probes", || way.connections() >= connections + 3);
-    assert_eq!(rig.health().breaker_opened, 1, "{:#?}", rig.lines());
-    let error = rig.ask("ann", false).unwrap_err().to_string();
-    assert!(error.contains("raise that (--store-deadline)") && error.contains("it answers in"), "{error}");
-    let breaker: Vec<String> = rig.lines().into_iter().filter(|line| line.contains("breaker")).collect();
-    assert_eq!(breaker.len(), 1, "{breaker:#?}");
-    let is_slow = |line: &String| line.contains("slower than its deadline");
-    let slow: Vec<String> = rig.lines().into_iter().filter(is_slow).collect();
-    assert!(
-        slow.len() == 1 && slow[0].contains("it answers in") && slow[0].contains("--store-deadline"),
-        "{slow:#?}"
-    );
+    // Each probe is a connection. One that this process looks at too late finds its answer, and closes the breaker by
+    // right: three in a row that do not are enough.
+    let (mut opened, mut first) = (rig.health().breaker_opened, connections);
+    until("three probes", || {
+        let now = rig.health().breaker_opened;
+        if now != opened {
+            (opened, first) = (now, way.connections());
+        }
+        let _ = rig.ask("ann", false);
+        way.connections() >= first + 3
+    });
+    // A probe that takes too long to connect says so instead, until the next one.
+    until("what to do", || {
+        let error = rig.ask("ann", false).err().map(|error| error.to_string()).unwrap_or_default();
+        error.contains("raise that (--store-deadline)") && error.contains("it answers in")
+    });
+    let lines = rig.lines();
+    let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    let (opens, closes) = (count("circuit breaker open"), count("circuit breaker closed"));
+    let slow: Vec<&String> = lines.iter().filter(|line| line.contains("slower than its deadline")).collect();
+    assert!((1..=1 + closes).contains(&slow.len()) && (closes..=1 + closes).contains(&opens), "{lines:#?}");
+    assert!(slow.iter().all(|line| line.contains("--store-deadline")), "{slow:#?}");
 
     way.delay(Duration::ZERO);
     rig.breaker_is(BreakerState::Closed);
