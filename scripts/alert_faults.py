@@ -19,10 +19,8 @@ import threading
 import time
 from collections.abc import Callable
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SERVERS = ROOT / "target" / "servers"
-BINARY = ROOT / "target" / "debug" / "ratekeeper"
-START_SECONDS = 60
+from running import BINARY, SERVERS, free_port, listens, wait_for
+
 WRONG = (400, 404, 405, 415, 422)
 # Stores that are to answer do so, however busy the machine is.
 PATIENT = ("--store-deadline", "20000")
@@ -35,34 +33,6 @@ name = "{rule}"
 keys = "ip:{{client.ip}}"
 quota = "1000000/s"
 """
-
-
-class Broken(Exception):
-    """Something that has to be there for the test is not."""
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def wait_for(what: str, holds: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
-    """Polls until something holds; an error names it."""
-    end = time.monotonic() + START_SECONDS
-    while not holds():
-        if process is not None and process.poll() is not None:
-            raise Broken(f"{what}: the process ended with {process.returncode}")
-        if time.monotonic() > end:
-            raise Broken(f"{what}: not within {START_SECONDS} seconds")
-        time.sleep(0.05)
-
-
-def listens(port: int) -> bool:
-    """Whether a port accepts connections."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 @dataclasses.dataclass

@@ -24,7 +24,8 @@ import urllib.request
 from collections.abc import Iterator
 
 import alert_faults
-from alert_faults import ROOT, SERVERS, Broken, Case
+from alert_faults import Case
+from running import ROOT, SERVERS, Broken, free_port, wait_for
 
 RULES = ROOT / "deploy" / "prometheus" / "ratekeeper.rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "ratekeeper.json"
@@ -66,7 +67,7 @@ class Prometheus:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.port = alert_faults.free_port()
+        self.port = free_port()
         (folder / "rules.yml").write_text(scaled(RULES.read_text()))
         self.targets([])
         jobs = "".join(
@@ -84,7 +85,7 @@ class Prometheus:
         ]
         with open(folder / "prometheus.log", "wb") as log:
             self.process = subprocess.Popen([str(SERVERS / "prometheus"), *flags], stdout=log, stderr=log)
-        alert_faults.wait_for(f"Prometheus, see {folder}/prometheus.log", self.is_ready, self.process)
+        wait_for(f"Prometheus, see {folder}/prometheus.log", self.is_ready, self.process)
 
     def targets(self, cases: list[Case]) -> None:
         """What is scraped: each server under the name of its case."""
@@ -185,7 +186,7 @@ def live(names: set[str], folder: pathlib.Path) -> None:
         for case in cases:
             case.end()
         absent = ("RatekeeperAbsent", "")
-        alert_faults.wait_for("RatekeeperAbsent, after all servers are gone", lambda: absent in prometheus.firing())
+        wait_for("RatekeeperAbsent, after all servers are gone", lambda: absent in prometheus.firing())
     finally:
         for case in cases:
             case.end()
@@ -218,7 +219,7 @@ def wait_until_scraped(prometheus: Prometheus, cases: list[Case]) -> None:
         up = {series["metric"]["instance"] for series in prometheus.query("up == 1")}
         return up >= {case.name for case in cases}
 
-    alert_faults.wait_for("every server is scraped", all_up)
+    wait_for("every server is scraped", all_up)
 
 
 def wait_until_fired(prometheus: Prometheus, cases: list[Case]) -> None:
