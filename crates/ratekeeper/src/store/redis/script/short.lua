@@ -27,7 +27,7 @@ end
 local KIND, SIZE, ITEM, FRONT_BYTES, BYTES, TAIL, TOLD_BEHIND, TOLD_NONE, NEXT, FRONT, TOLD =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local FIRST_TERM, COUNTER_TERMS = 12, 5
-local plans = { nil }
+local first_plan, plans -- most batches have one plan: it needs no table
 for p = 1, plan_count do
   local n, groups, length, named, size, kind, skip = unpack_from(FIRST_GROUP, blob, pos)
   if groups == 0 then return general() end
@@ -64,7 +64,14 @@ for p = 1, plan_count do
       group = { kind, size, 2 + 4 * skip, head, bytes, tail, behind, none, false, unpack_from(parts, blob, at) }
     end
     if any_override then group.charge_at = charge_at end
-    if before then before[NEXT] = group else plans[p] = group end
+    if before then
+      before[NEXT] = group
+    elseif p == 1 then
+      first_plan = group
+    else
+      plans = plans or { nil, nil }
+      plans[p] = group
+    end
     before, charge_at, at = group, charge_at + CHARGE_BYTES * size, at + head + TOLD_BYTES + TERMS_BYTES * size
   end
   pos = pos + length + n * CHARGE_BYTES + named

@@ -10,7 +10,8 @@ end
 local moved = { nil, nil }               -- the moving parts of values that are behind; false: none any more
 local lives                         -- the times to live of values that are written anew
 local others                        -- where the moving parts begin in values that have others' counters, too
-local dirty, writes = { nil, nil }, 0 -- what is to be written, in this order
+local first_dirty, dirty            -- what is to be written, in this order; what is one thing needs no table
+local writes = 0
 local new, absent = nil, 0          -- what seems not to be there yet
 local out, o = { pack('<d', now), '', '', '', '' }, 1
 local state -- for more than one counter
@@ -19,7 +20,7 @@ local several, pending -- for more than one group: key, moving parts, end, time 
 for _ = 1, items do
   local op, number, k = unpack_from('<BI2I2', blob, pos)
   if op > 0 then return general() end
-  local group, begin, denied = plans[number], o + 1, false
+  local group, begin, denied = number == 1 and first_plan or plans[number], o + 1, false
   local g, terms, moving, last, ttl = 0
   pos = pos + 3
   o = begin
@@ -196,7 +197,12 @@ for _ = 1, items do
     local value = values[k]
     if moved[k] == nil then
       writes = writes + 1
-      dirty[writes] = k
+      if writes == 1 then
+        first_dirty = k
+      else
+        dirty = dirty or { nil, nil }
+        dirty[writes] = k
+      end
       if not value then
         new, absent = new or {}, absent + 1
         new[absent] = KEYS[k]

@@ -3,7 +3,7 @@
 -- What MGET passes over may be there all the same, and not be ours.
 if new and call('EXISTS', unpack(new, 1, absent)) > 0 then return general() end
 for i = 1, writes do
-  local k = dirty[i]
+  local k = i == 1 and first_dirty or dirty[i]
   local value, moving, ttl, reply = values[k], moved[k], lives and lives[k]
   -- The first write may be refused: then nothing has happened, and the general way tells why.
   local write = i == 1 and try or call
