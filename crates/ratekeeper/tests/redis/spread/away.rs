@@ -85,7 +85,8 @@ async fn a_server_that_is_down_affects_its_keys_alone() {
 
 #[tokio::test]
 async fn a_server_that_hangs_affects_its_keys_alone() {
-    let deadline = Duration::from_millis(300);
+    // Of the server that hangs five calls wait for it, and on a busy machine the others need it.
+    let deadline = Duration::from_secs(1);
     let rig = Rig::with(|builder| builder.deadline(deadline).total(deadline * 20)).await;
     rig.servers[1].pause();
     a_part_that_is_away_is_decided_by_its_rules(&rig).await;
