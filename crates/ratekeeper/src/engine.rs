@@ -97,6 +97,17 @@ impl Engine {
         Ok(if shared == Settled::Unknown { own } else { shared })
     }
 
+    /// [`Engine::settle`] without async.
+    ///
+    /// # Errors
+    /// As [`Engine::settle`]; also if the store needs I/O. Then nothing was settled.
+    pub fn settle_now(&self, id: &str, actual: Option<u64>) -> Result<Settled, StoreError> {
+        if self.needs_io {
+            return Err(verbs::needs_io().into());
+        }
+        verbs::at_once(self.settle(id, actual)).unwrap_or_else(|| Err(verbs::needs_io().into()))
+    }
+
     pub(crate) fn unlimited(&self) -> Decision {
         Decision::without_store(Outcome::Allow, Origin::Unlimited, self.store.now())
     }

@@ -273,6 +273,22 @@ impl<R: ?Sized> Limiter<R> {
         self.engine.settle(id, None).await
     }
 
+    /// [`Limiter::settle`] without async.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`]; also if the store needs I/O. Then nothing was settled.
+    pub fn settle_now(&self, id: &str, actual: u64) -> Result<Settled, StoreError> {
+        self.engine.settle_now(id, Some(actual))
+    }
+
+    /// [`Limiter::cancel`] without async.
+    ///
+    /// # Errors
+    /// As [`Limiter::cancel`]; also if the store needs I/O. Then nothing was cancelled.
+    pub fn cancel_now(&self, id: &str) -> Result<Settled, StoreError> {
+        self.engine.settle_now(id, None)
+    }
+
     /// Waits until a request is allowed; see [`Demand::until_allowed`].
     ///
     /// # Errors

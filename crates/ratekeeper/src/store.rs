@@ -319,6 +319,7 @@ pub struct StoreError {
     #[source]
     input: Option<InvalidInput>,
     answered: Option<Box<Answered>>,
+    is_no_node: bool,
 }
 
 /// What the rest of a store has decided where a part of it could not.
@@ -361,13 +362,19 @@ impl StoreError {
     /// A failure of a kind.
     #[must_use]
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), input: None, answered: None }
+        Self { kind, message: message.into(), input: None, answered: None, is_no_node: false }
     }
 
     /// A store at its bound.
     #[must_use]
     pub fn capacity(message: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Capacity, message)
+    }
+
+    /// A server that answers, by itself, where a node of a cluster was named.
+    #[cfg(feature = "redis")]
+    pub(crate) fn no_node(message: impl Into<String>) -> Self {
+        Self { is_no_node: true, ..Self::new(StoreErrorKind::Unavailable, message) }
     }
 
     /// The failure of a part of the store alone.
@@ -384,13 +391,20 @@ impl StoreError {
     /// The same failure for another caller that it struck.
     #[cfg(feature = "redis")]
     pub(crate) fn duplicate(&self) -> Self {
-        Self { input: self.input.clone(), ..Self::new(self.kind, self.message.clone()) }
+        let same = Self::new(self.kind, self.message.clone());
+        Self { input: self.input.clone(), is_no_node: self.is_no_node, ..same }
     }
 
     /// What kind of failure it is.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// Whether a server answers that is no node of a cluster, although it was named as one.
+    #[must_use]
+    pub const fn is_no_node(&self) -> bool {
+        self.is_no_node
     }
 
     /// What is wrong with the call, if that is why.

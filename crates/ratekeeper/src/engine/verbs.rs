@@ -499,7 +499,7 @@ impl Drop for Undo<'_, '_, '_, '_> {
 /// # Errors
 /// Each as its namesake; also if the store does need I/O. Then nothing was charged.
 #[derive(Clone, Copy, Debug)]
-pub struct Now<'d, 'a>(&'d Demand<'a>);
+pub struct Now<'d, 'a>(pub(super) &'d Demand<'a>);
 
 #[allow(clippy::missing_errors_doc, reason = "said once, for the type")]
 impl Now<'_, '_> {
@@ -553,7 +553,7 @@ impl Now<'_, '_> {
     }
 
     /// A store that needs I/O is not asked at all.
-    fn local(&self) -> Result<(), InvalidInput> {
+    pub(super) fn local(&self) -> Result<(), InvalidInput> {
         if self.0.engine.needs_io { Err(needs_io()) } else { Ok(()) }
     }
 }

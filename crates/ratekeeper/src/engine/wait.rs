@@ -5,9 +5,9 @@ use std::time::Duration;
 use ratekeeper_core::{Decision, InvalidInput, LIMIT_MAX, Verdict};
 use tokio::time::Instant;
 
-use super::Demand;
 use super::outage::{Away, ByRules};
-use super::verbs::Purpose;
+use super::verbs::{Purpose, at_once, needs_io};
+use super::{Demand, Now};
 
 /// How often to look whether a holder has come back.
 const RELEASE_POLL: Duration = Duration::from_millis(20);
@@ -40,15 +40,8 @@ impl Demand<'_> {
             if decision.is_allowed() {
                 return Ok(self.held_back(decision, left()).await?);
             }
-            let mut wait = decision.retry_after().duration();
-            if !left().is_zero() && decision.strictest().is_some_and(Verdict::is_at_latest) {
-                // Only an upper bound: a holder may come back any moment.
-                wait = wait.map(|wait| wait.min(RELEASE_POLL).min(left()));
-            }
-            let Some(wait) = wait.filter(|wait| !wait.is_zero() && *wait <= left()) else {
-                return Ok(decision);
-            };
-            tokio::time::sleep(wait.mul_f64(1.0 + JITTER * fastrand::f64()).min(left())).await;
+            let Some(pause) = pause(&decision, left()) else { return Ok(decision) };
+            tokio::time::sleep(pause.min(left())).await;
         }
     }
 
@@ -74,4 +67,42 @@ impl Demand<'_> {
         self.refund(&decision, LIMIT_MAX).await?;
         Ok(decision.given_up())
     }
+}
+
+impl Now<'_, '_> {
+    /// [`Demand::until_allowed`]: this thread waits.
+    pub fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        self.local()?;
+        let started = std::time::Instant::now();
+        let left = || patience.saturating_sub(started.elapsed());
+        let demand = self.0;
+        loop {
+            let decision = now(demand.attempt::<ByRules>(left()))?;
+            if decision.is_allowed() {
+                let (hold_back, patience) = (decision.proceed_after(), left());
+                if hold_back <= patience {
+                    std::thread::sleep(hold_back);
+                    return Ok(decision);
+                }
+                return now(demand.held_back(decision, patience));
+            }
+            let Some(pause) = pause(&decision, left()) else { return Ok(decision) };
+            std::thread::sleep(pause.min(left()));
+        }
+    }
+}
+
+fn now<T>(future: impl Future<Output = Result<T, InvalidInput>>) -> Result<T, InvalidInput> {
+    at_once(future).unwrap_or_else(|| Err(needs_io()))
+}
+
+/// How long to wait after a denial before asking again; nothing if what is left of the patience would not suffice.
+fn pause(denial: &Decision, left: Duration) -> Option<Duration> {
+    let mut wait = denial.retry_after().duration()?;
+    if !left.is_zero() && denial.strictest().is_some_and(Verdict::is_at_latest) {
+        // Only an upper bound: a holder may come back any moment.
+        wait = wait.min(RELEASE_POLL).min(left);
+    }
+    let is_enough = !wait.is_zero() && wait <= left;
+    is_enough.then(|| wait.mul_f64(1.0 + JITTER * fastrand::f64()))
 }

@@ -366,6 +366,22 @@ impl ServiceLimiter {
         self.engine.settle(id, None).await
     }
 
+    /// [`ServiceLimiter::settle`] without async.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::settle`]; also if the store needs I/O. Then nothing was settled.
+    pub fn settle_now(&self, id: &str, actual: u64) -> Result<Settled, StoreError> {
+        self.engine.settle_now(id, Some(actual))
+    }
+
+    /// [`ServiceLimiter::cancel`] without async.
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::cancel`]; also if the store needs I/O. Then nothing was cancelled.
+    pub fn cancel_now(&self, id: &str) -> Result<Settled, StoreError> {
+        self.engine.settle_now(id, None)
+    }
+
     /// Waits until a request is allowed; see [`Demand::until_allowed`].
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratekeeper::{
     Clock, Control as _, Enforcement, Engine, Labels, Limiter, ManualClock, MemoryStore, OnOutage, Origin,
-    Quota, RawCharge, RawName, Rule, Store, Timestamp, Verdict,
+    Quota, RawCharge, RawName, Rule, Settled, Store, Timestamp, Verdict,
 };
 
 const KEEP: Duration = Duration::from_secs(60);
@@ -60,8 +60,31 @@ fn every_verb_has_a_form_without_async() {
     assert_eq!(left(&demand.now().peek().unwrap()), 4);
     assert_eq!(left(&demand.now().reserve("r", KEEP).unwrap()), 2);
     assert!(demand.now().explain(Labels::default()).unwrap().contains("2 of 5 left"));
+    assert_eq!(limiter.settle_now("r", 3).unwrap(), Settled::Done);
+    assert_eq!(left(&demand.now().peek().unwrap()), 1);
+    let denial = demand.now().until_allowed(Duration::from_millis(1)).unwrap();
+    assert!(!denial.is_allowed(), "that would take longer: {denial}");
     assert_eq!(demand.now().reset().unwrap(), 1);
-    assert_eq!(left(&demand.now().peek().unwrap()), 5);
+    assert_eq!(left(&demand.now().reserve("s", KEEP).unwrap()), 3);
+    assert_eq!(limiter.cancel_now("s").unwrap(), Settled::Done);
+    assert_eq!(left(&demand.now().until_allowed(KEEP).unwrap()), 3);
+}
+
+#[test]
+fn a_thread_waits_until_it_is_allowed() {
+    let store = Arc::new(MemoryStore::new());
+    let limiter = limiter(&store, "1/50ms");
+    let demand = limiter.demand("ann");
+    for turn in 0..3 {
+        let decision = demand.now().until_allowed(KEEP).unwrap();
+        assert!(decision.is_allowed(), "{turn}: {decision}");
+    }
+    // A leaky bucket asks to hold back, and who cannot wait so long is charged nothing.
+    let queue = self::limiter(&store, "1/h leaky_bucket queue 4");
+    assert!(queue.demand("ben").now().until_allowed(KEEP).unwrap().is_allowed());
+    let before = left(&queue.demand("ben").now().peek().unwrap());
+    assert!(!queue.demand("ben").now().until_allowed(Duration::ZERO).unwrap().is_allowed());
+    assert_eq!(left(&queue.demand("ben").now().peek().unwrap()), before);
 }
 
 /// Refunds were paired with charges by position: the place stayed taken.

@@ -41,7 +41,7 @@ fn whole(report: &ClusterReport) -> Vec<Finding> {
     }];
     for (node, answer) in &report.named {
         let Err(why) = answer else { continue };
-        let finding = match why.to_string().contains("no node of a cluster") {
+        let finding = match why.is_no_node() {
             true => Finding::error(CHECK, format!("{node}: {why}")).fix("take it out of the URL"),
             false => Finding::warning(CHECK, format!("{node} {why}"))
                 .fix("start it, or correct it in the URL: a store that starts asks the nodes that are named"),

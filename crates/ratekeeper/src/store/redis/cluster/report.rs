@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::super::encode::call;
-use super::super::role::STAND_ALONE;
 use super::Cluster;
 use super::survey::{newest, refusal};
 use crate::store::{StoreError, StoreErrorKind};
@@ -63,10 +62,9 @@ impl Cluster {
     /// Asks every node of the cluster to decide nothing; what is wrong with the cluster as a whole comes first.
     pub(in crate::store::redis) async fn ping(&self) -> Result<(), StoreError> {
         let report = self.report().await;
-        let is_alone = |error: &StoreError| error.to_string().contains(STAND_ALONE);
         for (address, answer) in &report.named {
             // Another one that is away for a while is no reason not to start.
-            if let Some(error) = answer.as_ref().err().filter(|error| is_alone(error)) {
+            if let Some(error) = answer.as_ref().err().filter(|error| error.is_no_node()) {
                 return Err(StoreError::new(error.kind(), format!("{address}: {error}")));
             }
         }

@@ -167,7 +167,7 @@ pub(super) fn newest(said: &[Said]) -> Option<&Survey> {
 fn stand_alone(said: &[Said]) -> Option<String> {
     said.iter().find_map(|(address, answer)| {
         let error = answer.as_ref().err()?;
-        error.to_string().contains(STAND_ALONE).then(|| format!("{address}: {error}"))
+        error.is_no_node().then(|| format!("{address}: {error}"))
     })
 }
 
@@ -318,7 +318,7 @@ fn failure(error: &RedisError) -> StoreError {
         return unavailable("is not there: nothing listens".to_owned());
     }
     if words.contains("cluster support disabled") {
-        return unavailable(STAND_ALONE.to_owned());
+        return StoreError::no_node(STAND_ALONE);
     }
     let known = StoreError::from_redis(error);
     match known.kind() {
