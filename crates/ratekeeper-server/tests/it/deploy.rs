@@ -129,6 +129,7 @@ fn the_image_starts_the_binary_that_it_builds_as_nobody() {
         serde_json::from_str(instruction(&instructions, "CMD")).expect("the form of a list");
     let variables = container_variables();
     known(&texts(&arguments), &variables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    assert!(variables.contains(&("RATEKEEPER_NO_ADMIN".to_owned(), "true".to_owned())), "{variables:?}");
     let http = variables.iter().find(|(name, _)| name == "RATEKEEPER_HTTP").expect("an address");
     assert_eq!(http.1, format!("0.0.0.0:{}", instruction(&instructions, "EXPOSE")));
     assert_eq!(read("Containerfile.dockerignore"), ".git\n**/target\n");
@@ -305,6 +306,11 @@ fn a_server_as_it_is_deployed_is_healthy_and_ready() {
             assert_eq!(status, 200, "{path}: {body}");
         }
         assert_eq!(served.ask("GET", "/readyz/store", "").0, 200);
+        // Operators' calls are closed unless somebody opens them.
+        for (method, path) in [("GET", "/v1/switches"), ("GET", "/v1/policies"), ("POST", "/v1/modes/set")] {
+            let (status, body) = served.ask(method, path, "");
+            assert!([403, 404].contains(&status), "{path}: {status} {body}");
+        }
         drop(store);
         let (status, body) = served.ask("GET", "/readyz/store", "");
         assert_eq!(status, 503, "without its store: {body}");

@@ -10,6 +10,7 @@ mod help;
 mod look;
 mod operate;
 mod policy;
+mod runbook;
 mod served;
 mod stores;
 

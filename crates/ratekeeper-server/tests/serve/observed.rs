@@ -57,7 +57,7 @@ fn alerts_are_about_metrics_that_there_are() {
     let (asked, shown) = (named(ALERTS), shown());
     assert!(asked.len() >= 8 && asked.is_subset(&shown), "{:?}", asked.difference(&shown));
     let alerts = ALERTS.matches("- alert: ").count();
-    for part in ["expr: ", "severity: ", "summary: ", "description: "] {
+    for part in ["expr: ", "severity: ", "summary: ", "description: ", "runbook_url: "] {
         assert_eq!(ALERTS.matches(part).count(), alerts, "every alert has one: {part}");
     }
 }
