@@ -23,6 +23,7 @@
 //! - `policy` (feature `policy`): limits that live outside the code;
 //! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
 //! - [`metrics`]: what can be shown of all that, for Prometheus and OpenTelemetry;
+//! - [`testing`]: a store for your tests, whose clock is yours and which fails when you say so;
 //! - [`SystemClock`], and [`ManualClock`] for tests;
 //! - the types of `ratekeeper-core`, which is where the arithmetic is;
 //! - [`bounds`]: everything that is bounded, and how.
@@ -41,6 +42,7 @@ pub mod metrics;
 #[cfg(feature = "policy")]
 pub mod policy;
 pub mod store;
+pub mod testing;
 
 pub use audit::Audit;
 pub use clock::SystemClock;
@@ -68,3 +70,8 @@ pub use store::{
     Overrides, ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter,
     StoredFilter, StoredKey, StoredPage,
 };
+
+/// The examples of the documentation run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+struct Docs;

@@ -14,6 +14,7 @@ mod memory;
 mod metrics;
 mod outages;
 mod penalties;
+mod testing;
 #[path = "../policy/traces.rs"]
 #[allow(dead_code, reason = "the tests of policies look at spans, too")]
 mod traces;

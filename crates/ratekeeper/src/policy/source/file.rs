@@ -146,6 +146,7 @@ impl PolicyFile {
 
 /// A file that is being watched, until this is dropped. What is in force then
 /// stays in force.
+#[must_use = "changes come into force only as long as it is kept"]
 #[derive(Debug)]
 pub struct FileWatch {
     shared: Arc<Shared>,
