@@ -14,16 +14,12 @@
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};
-//! use ratekeeper::MemoryStore;
-//! use ratekeeper_web::actix::RateLimit;
-//! use ratekeeper_web::ready::PathLimit;
-//! use std::{sync::Arc, time::Duration};
+//! use ratekeeper_web::actix::per_ip;
 //!
 //! #[actix_web::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let store = Arc::new(MemoryStore::new());
-//!     // Outside of the closure, which runs once for every worker: all share one gate.
-//!     let limit = RateLimit::new(PathLimit::new(100).expiry(Duration::from_secs(60)).gate(store)?);
+//!     // Outside of the closure, which runs once for every worker: all share its counters.
+//!     let limit = per_ip("10/s burst 20")?;
 //!     let server = HttpServer::new(move || {
 //!         App::new().wrap(limit.clone()).route("/hook", web::post().to(|| async { "ok" }))
 //!     });
@@ -38,9 +34,18 @@ mod future;
 mod middleware;
 mod response;
 
+use ratekeeper::InvalidInput;
+
 pub use crate::handler::{Limits, Refused};
+pub use crate::limits::Limited;
 pub use crate::response::ResponseBody;
 pub use extract::Apply;
 pub use facts::RequestRef;
 pub use future::ResponseFuture;
 pub use middleware::{RateLimit, RateLimitService};
+
+/// What limits in one line are a middleware of: `App::new().wrap(per_ip("10/s burst 20")?)`.
+#[derive(Clone, Debug)]
+pub enum Actix {}
+
+crate::limits::one_line!(Actix);

@@ -6,19 +6,18 @@
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
-//! use ratekeeper::MemoryStore;
-//! use ratekeeper_web::ready::PathLimit;
-//! use std::{sync::Arc, time::Duration};
+//! use ratekeeper_web::axum::per_ip;
+//! use std::net::SocketAddr;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Arc::new(MemoryStore::new());
-//! let limit = PathLimit::new(100).expiry(Duration::from_secs(60)).gate(store)?;
-//! let app: Router = Router::new().route("/hook", get(|| async { "ok" })).layer(ratekeeper_web::axum::rate_limit(limit));
+//! let app = Router::new().route("/", get(|| async { "ok" })).layer(per_ip("10/s burst 20")?);
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! axum::serve(listener, app).await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Limits of a policy are a [`Gate`] behind [`rate_limit`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,12 +25,13 @@ use std::sync::Arc;
 use ::axum::extract::FromRequestParts;
 use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use http::request::Parts;
-use ratekeeper::Admission;
 use ratekeeper::policy::Body;
+use ratekeeper::{Admission, InvalidInput};
 
 use crate::gate::Gate;
 use crate::handler::{Applying, Why};
 pub use crate::handler::{Limits, Refused};
+pub use crate::limits::Limited;
 use crate::told::Told;
 use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_identity};
 
@@ -41,6 +41,8 @@ use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_ident
 pub fn rate_limit(gate: impl Into<Arc<Gate>>) -> RateLimitLayer<crate::tower::Axum> {
     RateLimitLayer::with_bodies(gate)
 }
+
+crate::limits::one_line!(crate::tower::Axum);
 
 impl<S: Sync> FromRequestParts<S> for Limits {
     type Rejection = Infallible;
@@ -131,7 +133,7 @@ impl IntoResponse for Refused {
         let body_of = ::axum::body::Body::from;
         let mut response = match &self.why {
             Why::Denied(decision) => denied(decision, &self.options, Dialect::Http, body_of),
-            Why::NoIdentity => no_identity(Dialect::Http, body_of),
+            Why::NoIdentity(what) => no_identity(*what, Dialect::Http, body_of),
         };
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
         self.each_field(status, |name, value| insert(headers, name, value));

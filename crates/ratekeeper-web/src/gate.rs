@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::bounds::LIMIT_MAX;
-use ratekeeper::policy::{Ask, Facts, KeyFunction, Needs, Scalar, ServiceLimiter};
-use ratekeeper::{Admission, CounterClaim, Demand, Started};
+use ratekeeper::policy::{
+    Ask, Facts, Format, KeyFunction, Needs, Policies, PolicyLimiter, PolicySpec, Scalar, ServiceLimiter,
+};
+use ratekeeper::{Admission, CounterClaim, Demand, Started, Store};
 use ratekeeper::{Decision, InvalidInput, Origin, Outcome};
 use ratekeeper_http::HttpOptions;
 use tracing::{Instrument as _, Span};
@@ -33,6 +35,7 @@ pub struct Gate {
     pub(crate) identity: Option<IdentityNeeded>,
     key: Option<KeyFunction>,
     spans: bool,
+    on_missing_address: OnMissingAddress,
     observations: Observations,
     counters: Counters,
     /// Held as long as the gate is there, so that no other one counts on its counters with other numbers.
@@ -45,16 +48,36 @@ pub(crate) struct IdentityNeeded {
     pub(crate) on_missing: OnMissingIdentity,
 }
 
+/// What becomes of a request without a client's address where a rule asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissingAddress {
+    /// Rules without a key do not limit it.
+    #[default]
+    Pass,
+    /// It is refused with 500: the server should have passed the address on.
+    Refuse,
+}
+
 /// What a gate says to a request: a decision, allowed or denied.
 pub type Answer = Result<Admission, NoIdentity>;
 
-/// Nobody knows who sends the request, and the limit is set up to insist.
+/// The request does not say whose it is, and the limit is set up to insist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoIdentity;
+pub struct NoIdentity(pub(crate) Missing);
+
+/// What a request lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Identity,
+    Address,
+}
 
 impl std::fmt::Display for NoIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody knows who is calling")
+        f.write_str(match self.0 {
+            Missing::Identity => "nobody knows who is calling",
+            Missing::Address => "the server does not pass on the client's address",
+        })
     }
 }
 
@@ -88,6 +111,7 @@ impl Gate {
             identity: None,
             key: None,
             spans: false,
+            on_missing_address: OnMissingAddress::default(),
             observations: Observations::default(),
             counters: Counters::default(),
             _claim: None,
@@ -118,6 +142,36 @@ impl Gate {
     #[must_use]
     pub fn spans(self, spans: bool) -> Self {
         Self { spans, ..self }
+    }
+
+    /// What becomes of requests without a client's address, if a rule asks for it. They pass, unless said otherwise.
+    #[must_use]
+    pub fn on_missing_address(self, then: OnMissingAddress) -> Self {
+        Self { on_missing_address: then, ..self }
+    }
+
+    /// The limits of a policy in TOML, on this store: what [`Policies`], [`PolicyLimiter`] and [`Gate::new`] do in four steps.
+    ///
+    /// ```
+    /// use ratekeeper::MemoryStore;
+    /// use ratekeeper_web::Gate;
+    /// use std::sync::Arc;
+    ///
+    /// let text = "service = 'api'\n[[rules]]\nname = 'r'\nkeys = 'ip:{client.ip}'\nquota = '10/s'\n";
+    /// let gate = Gate::from_toml(Arc::new(MemoryStore::new()), text)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Everything that is wrong with the policy, each with its line.
+    pub fn from_toml(
+        store: Arc<dyn Store>,
+        text: &str,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let spec = PolicySpec::read("the policy", Format::Toml, text.as_bytes())?;
+        let (service, policies) = (spec.service.clone(), Policies::builder().build()?);
+        policies.install("the policy", Ok(spec), None)?;
+        Ok(Self::new(PolicyLimiter::on(store, policies).service(&service)?))
     }
 
     pub(crate) fn key(self, key: KeyFunction) -> Self {
@@ -218,6 +272,10 @@ impl Gate {
     #[inline]
     fn before(&self, facts: &dyn Facts) -> Option<Answer> {
         self.observations.look(facts, &self.service);
+        if self.on_missing_address == OnMissingAddress::Refuse && self.lacks_an_address(facts) {
+            self.counters.anonymous();
+            return Some(Err(NoIdentity(Missing::Address)));
+        }
         let needed = self.identity.as_ref()?;
         if needed.claims.iter().all(|claim| facts.claim(claim).is_some_and(|claim| is_name(&claim))) {
             return None;
@@ -231,7 +289,12 @@ impl Gate {
                 "requests come without an identity: authentication has to set it before limits are checked"
             );
         }
-        Some(if insists { Err(NoIdentity) } else { Ok(unlimited()) })
+        Some(if insists { Err(NoIdentity(Missing::Identity)) } else { Ok(unlimited()) })
+    }
+
+    /// Whether a rule asks for the client's address, and the server did not pass it on.
+    fn lacks_an_address(&self, facts: &dyn Facts) -> bool {
+        facts.peer().is_none() && self.service.policy().is_some_and(|policy| policy.needs().client)
     }
 
     #[inline]

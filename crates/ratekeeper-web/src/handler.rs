@@ -53,7 +53,7 @@ impl Applying {
         let refused =
             |why| Refused { why, options: gate.options, told: self.is_outermost.then(|| self.told.clone()) };
         match asking.await {
-            Err(NoIdentity) => Err(refused(Why::NoIdentity)),
+            Err(what) => Err(refused(Why::NoIdentity(what))),
             Ok(admission) => {
                 self.told.add_for(&facts(), admission.decision.clone());
                 if admission.decision.is_allowed() {
@@ -73,7 +73,7 @@ impl Applying {
 }
 
 /// A request that is refused: 429, 503 if the limits could not be checked, or 500
-/// if nobody knows who is calling.
+/// if nobody knows who is calling or from where.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub(crate) why: Why,
@@ -85,7 +85,7 @@ pub struct Refused {
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     Denied(Box<Decision>),
-    NoIdentity,
+    NoIdentity(NoIdentity),
 }
 
 impl Refused {
@@ -94,7 +94,7 @@ impl Refused {
     pub fn decision(&self) -> Option<&Decision> {
         match &self.why {
             Why::Denied(decision) => Some(decision),
-            Why::NoIdentity => None,
+            Why::NoIdentity(_) => None,
         }
     }
 
@@ -110,7 +110,7 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.why {
             Why::Denied(decision) => decision.fmt(f),
-            Why::NoIdentity => NoIdentity.fmt(f),
+            Why::NoIdentity(what) => what.fmt(f),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! # Layout
 //! - [`Gate`]: the limits of a service and everything a middleware has to know
 //!   beside them; framework-neutral;
+//! - [`limits`]: limits in one line, as a layer of each framework;
 //! - [`ready`]: limits that most services want, ready-made: per project, per
 //!   path, by a key of one's own;
 //! - `tower` (feature `tower`): a layer for any tower service; with the feature
@@ -33,6 +34,7 @@ mod counts;
 mod gate;
 #[cfg(any(feature = "actix", feature = "axum"))]
 mod handler;
+pub mod limits;
 mod observe;
 #[cfg(feature = "utoipa")]
 pub mod openapi;
@@ -44,7 +46,10 @@ mod told;
 pub mod tower;
 
 pub use counts::Counts;
-pub use gate::{Answer, BODY_BYTES_MAX_DEFAULT, BODY_WAIT_DEFAULT, Entry, Gate, NoIdentity, Waiting};
+pub use gate::{
+    Answer, BODY_BYTES_MAX_DEFAULT, BODY_WAIT_DEFAULT, Entry, Gate, NoIdentity, OnMissingAddress, Waiting,
+};
+pub use limits::Limited;
 pub use ratekeeper::policy::Identity;
 pub use ratekeeper_http::{Body, Denial, Draft, Field, HttpOptions, Legacy, Reset, Tally};
 pub use told::Told;

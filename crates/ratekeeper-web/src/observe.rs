@@ -62,8 +62,9 @@ impl Observations {
         let Some(client) = policy.addresses().client(facts) else {
             if !self.told_nowhere.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    "rules ask for the client's address, but requests come without one: \
-                     let the server put the peer's address into them"
+                    "rules ask for the client's address, but requests come without one, so nobody is limited by it: \
+                     axum passes it on with `into_make_service_with_connect_info::<SocketAddr>()`, \
+                     other servers with the extension `Peer`"
                 );
             }
             return;

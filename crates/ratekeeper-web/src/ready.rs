@@ -260,7 +260,7 @@ impl CustomLimit {
 }
 
 /// A text as a template that has it in it.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
 

@@ -20,6 +20,9 @@ mod layer;
 mod policies;
 mod response;
 
+use ratekeeper::InvalidInput;
+
+pub use crate::limits::Limited;
 pub use crate::response::ResponseBody;
 #[cfg(feature = "axum")]
 pub use bodies::Axum;
@@ -30,3 +33,5 @@ pub use future::ResponseFuture;
 pub use layer::{RateLimit, RateLimitLayer};
 #[cfg(feature = "axum")]
 pub(crate) use response::{Dialect, denied, insert, no_identity};
+
+crate::limits::one_line!(Wrapped);

@@ -70,8 +70,9 @@ fn metrics_and_links_of_the_runbook_exist() {
             fs::read_to_string(docs.join(file)).unwrap_or_else(|error| panic!("{link}: {error}"))
         };
         let headings = page.lines().filter(|line| line.starts_with('#'));
-        let mut anchors = headings
-            .map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-").replace(',', ""));
+        let mut anchors = headings.map(|line| {
+            line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-").replace(',', "")
+        });
         assert!(part.is_empty() || anchors.any(|anchor| anchor == part), "{link}");
     }
 }

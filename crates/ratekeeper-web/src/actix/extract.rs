@@ -100,7 +100,7 @@ impl Refused {
     fn response(&self) -> HttpResponse<BoxBody> {
         let response = match &self.why {
             Why::Denied(decision) => denied::<BoxBody>(decision, &self.options),
-            Why::NoIdentity => no_identity(),
+            Why::NoIdentity(what) => no_identity(*what),
         };
         response.map_into_boxed_body()
     }

@@ -11,11 +11,13 @@ use bytes::Bytes;
 use ratekeeper::policy::{Body as Known, JsonBody};
 use ratekeeper::{Admission, Hold};
 
+use super::Actix;
 use super::body;
 use super::facts::{RequestRef, is_looked_into};
 use super::future::{Passing, ResponseFuture};
 use super::response;
 use crate::gate::{Answer, Entry, Gate, Waiting};
+use crate::limits::Limited;
 use crate::response::ResponseBody;
 use crate::told::Told;
 
@@ -46,6 +48,22 @@ where
 
     fn new_transform(&self, inner: S) -> Self::Future {
         ready(Ok(RateLimitService { gate: Arc::clone(&self.gate), inner: Rc::new(inner) }))
+    }
+}
+
+impl<S, B> Transform<S, ServiceRequest> for Limited<Actix>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
+    B: 'static,
+{
+    type Response = ServiceResponse<ResponseBody<B>>;
+    type Error = S::Error;
+    type Transform = RateLimitService<S>;
+    type InitError = ();
+    type Future = Ready<Result<RateLimitService<S>, ()>>;
+
+    fn new_transform(&self, inner: S) -> Self::Future {
+        RateLimit::new(Arc::clone(self.gate())).new_transform(inner)
     }
 }
 
@@ -193,7 +211,7 @@ fn verdict<B>(
     teller: &Teller,
     answer: Answer,
 ) -> Result<Option<Hold>, HttpResponse<ResponseBody<B>>> {
-    let Ok(Admission { decision, hold }) = answer else { return Err(response::no_identity()) };
+    let Admission { decision, hold } = answer.map_err(response::no_identity)?;
     let denied = (!decision.is_allowed()).then(|| response::denied(&decision, &gate.options));
     teller.told.add_for(&RequestRef::new(request.request()), decision);
     let Some(mut denied) = denied else { return Ok(hold) };

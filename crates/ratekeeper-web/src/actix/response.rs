@@ -8,6 +8,7 @@ use ratekeeper::Decision;
 use ratekeeper_http::{Denial, HttpOptions};
 
 use crate::common;
+use crate::gate::NoIdentity;
 use crate::response::ResponseBody;
 
 /// Puts a field into a header map, over the one that is there.
@@ -37,8 +38,8 @@ pub(super) fn denied<B>(decision: &Decision, options: &HttpOptions) -> HttpRespo
 }
 
 /// The response to a request of nobody, where somebody was expected.
-pub(super) fn no_identity<B>() -> HttpResponse<ResponseBody<B>> {
-    let body = ResponseBody::denial(Bytes::from_static(common::NO_IDENTITY.as_bytes()));
+pub(super) fn no_identity<B>(what: NoIdentity) -> HttpResponse<ResponseBody<B>> {
+    let body = ResponseBody::denial(Bytes::from_static(common::missing(what).as_bytes()));
     let mut response = HttpResponse::with_body(StatusCode::INTERNAL_SERVER_ERROR, body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response

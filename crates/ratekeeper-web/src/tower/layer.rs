@@ -19,6 +19,7 @@ use super::facts::{RequestRef, is_looked_into};
 use super::future::{Passing, ResponseFuture};
 use super::response::{self, Dialect};
 use crate::gate::{Answer, Entry, Gate, Waiting};
+use crate::limits::Limited;
 use crate::told::{Told, current_span, mark_if_watched};
 
 /// Puts the limits of a [`Gate`] in front of a service.
@@ -50,6 +51,14 @@ impl<S, C> Layer<S> for RateLimitLayer<C> {
 
     fn layer(&self, inner: S) -> RateLimit<S, C> {
         RateLimit { gate: Arc::clone(&self.gate), inner, bodies: PhantomData }
+    }
+}
+
+impl<S, C> Layer<S> for Limited<C> {
+    type Service = RateLimit<S, C>;
+
+    fn layer(&self, inner: S) -> RateLimit<S, C> {
+        RateLimit { gate: Arc::clone(self.gate()), inner, bodies: PhantomData }
     }
 }
 
@@ -148,8 +157,12 @@ impl<S, C> RateLimit<S, C> {
     where
         C: ResponseBodies<R>,
     {
-        let Ok(Admission { decision, hold }) = answer else {
-            return Err(response::no_identity(Dialect::of(request.method(), request.headers()), C::denial));
+        let Admission { decision, hold } = match answer {
+            Ok(admission) => admission,
+            Err(what) => {
+                let dialect = Dialect::of(request.method(), request.headers());
+                return Err(response::no_identity(what, dialect, C::denial));
+            }
         };
         let facts = RequestRef::of(request);
         let outer = request.extensions().get::<Told>();

@@ -11,6 +11,7 @@ use ratekeeper_http::{Denial, HttpOptions, Tally};
 
 use super::policies;
 use crate::common;
+use crate::gate::NoIdentity;
 
 /// The fields of a denial beside those about limits: over HTTP, and of a gRPC call.
 const HTTP_FIELDS: usize = 3;
@@ -149,9 +150,13 @@ pub(crate) fn denied<B>(
 }
 
 /// The response to a request of nobody, where somebody was expected.
-pub(crate) fn no_identity<B>(dialect: Dialect, body_of: impl FnOnce(Bytes) -> B) -> Response<B> {
+pub(crate) fn no_identity<B>(
+    what: NoIdentity,
+    dialect: Dialect,
+    body_of: impl FnOnce(Bytes) -> B,
+) -> Response<B> {
     let mut response = Response::new(body_of(match dialect {
-        Dialect::Http => Bytes::from_static(common::NO_IDENTITY.as_bytes()),
+        Dialect::Http => Bytes::from_static(common::missing(what).as_bytes()),
         Dialect::Grpc(_) => Bytes::new(),
     }));
     let headers = response.headers_mut();

@@ -7,6 +7,7 @@ mod bodies;
 mod example;
 mod handlers;
 mod hostile;
+mod limits;
 mod nested;
 mod outages;
 mod paths;

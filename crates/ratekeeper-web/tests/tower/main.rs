@@ -8,6 +8,7 @@ mod grpc;
 mod handlers;
 mod hostile;
 mod http2;
+mod limits;
 mod nested;
 mod outages;
 mod paths;
