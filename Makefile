@@ -8,7 +8,7 @@ SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
-	test-of-store-tests test-alerts test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
+	test-of-store-tests test-of-store-tests-share test-alerts test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
 	bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
@@ -33,7 +33,7 @@ quick: ## After every edit: formatting, clippy, core and unit tests, no servers 
 test: lint deps servers test-rust test-python test-alerts test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
 
-test-long: features api-check package bench-instructions test-of-store-tests test-chart test-chaos-long ## What changes seldom break, after `make test` (budget: 35 minutes)
+test-long: features api-check package bench-instructions test-of-store-tests-share test-chart test-chaos-long ## What changes seldom break, after `make test` (budget: 35 minutes)
 	@echo "The long part passed."
 
 lint: ## Formatting, clippy, rustdoc and luacheck, warnings as errors (budget: 3 minutes; root on Debian, or luacheck on PATH)
@@ -88,6 +88,9 @@ test-of-tests: servers ## Apply wrong edits to algorithms and script one by one;
 
 test-of-store-tests: servers ## The same with edits to stores and policies, which take longer to build (budget: 15 minutes)
 	$(PYTHON) scripts/test_of_tests.py --skip core --skip script
+
+test-of-store-tests-share: servers ## A third of these, another third for each commit (budget: 6 minutes)
+	$(PYTHON) scripts/test_of_tests.py --skip core --skip script --share 3
 
 features: ## Every crate alone, with no feature and with each feature alone (budget: 8 minutes)
 	$(PYTHON) scripts/check_features.py

@@ -10,6 +10,7 @@ that does not compile, or hangs without saying so, is a mistake in the list.
 import argparse
 import concurrent.futures
 import dataclasses
+import hashlib
 import os
 import pathlib
 import queue
@@ -337,7 +338,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--skip", action="append", default=[], choices=SUITES, help="leave out the edits of a suite; may be repeated"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--share", type=int, default=1, metavar="N", help="only one edit in N; another share for each commit"
+    )
+    chosen = parser.parse_args()
+    if chosen.share < 1:
+        parser.error(f"--share {chosen.share}; expected 1 or more")
+    return chosen
+
+
+def share_of(edits: list[Edit], parts: int) -> list[Edit]:
+    """One of `parts` shares of the edits. The commit says which, so that commits together try all of them."""
+    command = ["git", "rev-list", "--count", "HEAD"]
+    commits = int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+    def share(edit: Edit) -> int:
+        return int.from_bytes(hashlib.sha256(edit.name.encode()).digest()[:8], "big") % parts
+
+    return [edit for edit in edits if share(edit) == commits % parts]
 
 
 def main() -> int:
@@ -347,6 +365,7 @@ def main() -> int:
     edits = [edit for edit in listed if edit.tests not in chosen.skip]
     if chosen.words:
         edits = [edit for edit in edits if any(word in edit.name + edit.file for word in chosen.words)]
+    edits = share_of(edits, chosen.share)
     first = Copy.number(0)
     copy_workspace(first.workspace)
     # Of all, so that `make test` notices an edit that no longer applies, whichever part tries it.
