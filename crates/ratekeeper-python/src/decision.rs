@@ -1,5 +1,8 @@
 //! The answer to a check.
 
+mod told;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -9,6 +12,8 @@ use ratekeeper::{Demand, Enforcement, Labels, Origin};
 use crate::arguments::{seconds, seconds_of, seconds_of_wait};
 use crate::http::{Denial, HttpOptions, fields};
 use crate::quota::{Quota, RawCharges};
+use told::{Parts, Said, TwoNames};
+pub(crate) use told::{decision_of, verdict_of};
 
 /// What a decision was about, so that it can be given back. Nothing of Python is in it:
 /// decisions are many, and not for the collector of garbage.
@@ -20,6 +25,8 @@ pub(crate) enum About {
     Request(crate::limiter::Asked),
     /// What the rules of a policy made of a request.
     Demand(Box<Demand<'static>>),
+    /// Of a decision that comes from a pickle: the names of its verdicts, and nothing that could be given back.
+    Told(Arc<[TwoNames]>),
 }
 
 impl About {
@@ -32,6 +39,7 @@ impl About {
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             About::Charges(charges) => charges.iter().map(ratekeeper::RawCharge::name).collect(),
+            About::Told(names) => names.iter().map(|names| names.label.as_str()).collect(),
             About::Request(_) | About::Demand(_) => Vec::new(),
         }
     }
@@ -39,7 +47,8 @@ impl About {
 
 /// The answer to a check. True if the request may go on.
 ///
-/// It belongs to the process that asked: it can be copied, and not pickled.
+/// Copies are the decision itself, so they share the count of what was given back. A pickle says the same, and
+/// has nothing that could be given back: whoever gives back in another process charges under an id, or reserves.
 #[pyclass(module = "ratekeeper", frozen)]
 #[derive(Debug)]
 pub(crate) struct Decision {
@@ -69,11 +78,12 @@ impl Decision {
     }
 
     fn verdict(&self, inner: ratekeeper::Verdict) -> Verdict {
-        let charges = match &self.about {
-            About::Charges(charges) => Some(charges.clone()),
-            About::Request(_) | About::Demand(_) => None,
+        let names = match &self.about {
+            About::Charges(charges) => Names::Charges(charges.clone()),
+            About::Told(names) => Names::Told(Arc::clone(names)),
+            About::Request(_) | About::Demand(_) => Names::Own,
         };
-        Verdict { inner, charges }
+        Verdict { inner, names }
     }
 }
 
@@ -187,9 +197,36 @@ impl Decision {
         this
     }
 
+    /// Two are equal if they say the same.
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| told::parts_of(self) == told::parts_of(other.get()))
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        told::parts_of(self).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// For `pickle`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Parts,))> {
+        Ok((told::maker(py, "_decision_of")?, (told::parts_of(self),)))
+    }
+
     fn __repr__(&self) -> String {
         format!("<Decision: {}>", self.explain())
     }
+}
+
+/// Where the names of verdicts are.
+#[derive(Clone, Debug)]
+enum Names {
+    /// In the verdicts.
+    Own,
+    /// With the charges of the caller's.
+    Charges(RawCharges),
+    /// In the pickle that it came from.
+    Told(Arc<[TwoNames]>),
 }
 
 /// What one quota said.
@@ -197,14 +234,22 @@ impl Decision {
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     inner: ratekeeper::Verdict,
-    /// The charges of the caller's, if one of them is what it is about.
-    charges: Option<RawCharges>,
+    names: Names,
 }
 
 impl Verdict {
-    fn raw_name(&self) -> Option<&str> {
-        let charge = self.charges.as_ref()?.get(self.inner.index())?;
-        Some(charge.name())
+    /// What it is called, with its service and without.
+    fn names(&self) -> (&str, &str) {
+        let own = (self.inner.name().as_str(), self.inner.name().label());
+        match &self.names {
+            Names::Own => own,
+            Names::Charges(charges) => {
+                charges.get(self.inner.index()).map_or(own, |charge| (charge.name(), charge.name()))
+            }
+            Names::Told(names) => {
+                names.get(self.inner.index()).map_or(own, |names| (&names.full, &names.label))
+            }
+        }
     }
 }
 
@@ -213,13 +258,13 @@ impl Verdict {
     /// Its full name: of the rule, or `rule.rpm`, or `service/rule.rpm`.
     #[getter]
     fn name(&self) -> &str {
-        self.raw_name().unwrap_or_else(|| self.inner.name().as_str())
+        self.names().0
     }
 
     /// Its name as clients see it, without the service.
     #[getter]
     fn policy(&self) -> &str {
-        self.raw_name().unwrap_or_else(|| self.inner.name().label())
+        self.names().1
     }
 
     /// The quota in force, overrides included.
@@ -307,6 +352,22 @@ impl Verdict {
     /// It never changes, so it is its own copy.
     fn __deepcopy__<'py>(this: PyRef<'py, Self>, _memo: &Bound<'_, PyAny>) -> PyRef<'py, Self> {
         this
+    }
+
+    /// Two are equal if they say the same.
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| told::said_by(self) == told::said_by(other.get()))
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        told::said_by(self).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// For `pickle`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Said,))> {
+        Ok((told::maker(py, "_verdict_of")?, (told::said_by(self),)))
     }
 
     fn __repr__(&self) -> String {

@@ -1,5 +1,6 @@
 //! What HTTP clients are told.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -138,23 +139,48 @@ impl HttpOptions {
 }
 
 /// Status, header fields and body of the answer to a denied request.
-#[pyclass(module = "ratekeeper", frozen, get_all)]
-#[derive(Clone, Debug)]
+#[pyclass(module = "ratekeeper", frozen, get_all, eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Denial {
     /// 429, or 503 if limits could not be checked and the rule denies then.
     status: u16,
     /// Whole seconds, rounded up; None if the request can never pass.
     retry_after: Option<u64>,
     /// The content type of the body.
-    content_type: &'static str,
+    content_type: Cow<'static, str>,
     /// The body, JSON of one kind or the other.
     body: String,
     /// content-type, cache-control, retry-after.
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(Cow<'static, str>, String)>,
+}
+
+/// The fields of a [`Denial`], as they stand in a pickle.
+type DenialParts = (u16, Option<u64>, String, String, Vec<(String, String)>);
+
+/// A denial from its fields: what `pickle` calls.
+#[pyfunction(name = "_denial_of")]
+pub(crate) fn denial_of(parts: DenialParts) -> Denial {
+    let (status, retry_after, content_type, body, headers) = parts;
+    let headers = headers.into_iter().map(|(name, value)| (Cow::Owned(name), value)).collect();
+    Denial { status, retry_after, content_type: Cow::Owned(content_type), body, headers }
 }
 
 #[pymethods]
 impl Denial {
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// For `pickle`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (DenialParts,))> {
+        let headers = self.headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        let kind = self.content_type.to_string();
+        let make = py.import("ratekeeper._native")?.getattr("_denial_of")?;
+        Ok((make, ((self.status, self.retry_after, kind, self.body.clone(), headers),)))
+    }
+
     fn __repr__(&self) -> String {
         let after =
             self.retry_after.map_or_else(|| "never".to_owned(), |seconds| format!("after {seconds} s"));
@@ -167,9 +193,12 @@ impl Denial {
         Self {
             status: denial.status(),
             retry_after: denial.retry_after(),
-            content_type: denial.content_type(),
+            content_type: Cow::Borrowed(denial.content_type()),
             body: denial.body().into_owned(),
-            headers: fields(denial.fields()),
+            headers: denial
+                .fields()
+                .map(|(name, value)| (Cow::Borrowed(name), value.into_owned()))
+                .collect(),
         }
     }
 }

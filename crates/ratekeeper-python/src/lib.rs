@@ -19,6 +19,7 @@
 #[macro_use]
 mod forms;
 
+mod addresses;
 mod arguments;
 mod awaiting;
 mod decision;
@@ -41,11 +42,13 @@ mod _native {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
-    use crate::decision::{Decision, Verdict};
+    use crate::addresses::Addresses;
+    #[pymodule_export]
+    use crate::decision::{Decision, Verdict, decision_of, verdict_of};
     #[pymodule_export]
     use crate::environment::mode_from_environment;
     #[pymodule_export]
-    use crate::http::{Denial, HttpOptions, Tally};
+    use crate::http::{Denial, HttpOptions, Tally, denial_of};
     #[pymodule_export]
     use crate::limiter::{Limiter, Outages, Rule};
     #[pymodule_export]

@@ -21,7 +21,7 @@ STUB = ast.parse((importlib.resources.files("ratekeeper") / "_native.pyi").read_
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
 # What only the package itself calls.
-INTERNAL = {"server_arguments"}
+INTERNAL = {"server_arguments", "_decision_of", "_denial_of", "_verdict_of"}
 CONSTANTS = {"EXPOSE_HEADERS", "STORE_SCHEMES", "__version__"}
 EXCEPTIONS = {"RatekeeperError", "StoreError", "PolicyError"}
 # What Python gives every class, some of it when it is first pickled.

@@ -17,6 +17,7 @@ library, `ratekeeper.limits_storage`.
 from ._native import (
     EXPOSE_HEADERS,
     STORE_SCHEMES,
+    Addresses,
     Charge,
     Decision,
     Denial,
@@ -50,6 +51,7 @@ from ._result import RateLimitResult
 __all__ = [
     "EXPOSE_HEADERS",
     "STORE_SCHEMES",
+    "Addresses",
     "Charge",
     "Decision",
     "Denial",

@@ -13,6 +13,7 @@ from os import PathLike
 from typing import Any, Literal, final
 
 __all__ = [
+    "Addresses",
     "Charge",
     "Decision",
     "Denial",
@@ -40,6 +41,9 @@ __all__ = [
     "Tally",
     "Verdict",
     "__version__",
+    "_decision_of",
+    "_denial_of",
+    "_verdict_of",
     "mode_from_environment",
     "server_arguments",
 ]
@@ -64,6 +68,23 @@ class StoreError(RatekeeperError):
 
 class PolicyError(RatekeeperError, ValueError):
     """Policies that cannot be used or had. The text names file, line and field of every mistake."""
+
+@final
+class Addresses:
+    """How the address of a client is found behind proxies.
+
+    `trusted`: the proxies whose word is taken, addresses or networks (`"10.0.0.0/8"`). `header`: the one field that they
+    write, "x-forwarded-for" or "forwarded".
+    """
+
+    def __new__(
+        cls, trusted: Sequence[str], *, header: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for"
+    ) -> Addresses: ...
+    def client(self, peer: str, headers: Iterable[tuple[str | bytes, str | bytes]]) -> str:
+        """The address of the client: `peer`, or the first address in the field, from the right, that is no trusted proxy.
+
+        `headers`: pairs, in the order they came.
+        """
 
 @final
 class Quota:
@@ -222,6 +243,9 @@ class Verdict:
     def receipt(self) -> tuple[int, int] | None:
         """Proof of the charge; opaque."""
 
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __copy__(self) -> Verdict: ...
     def __deepcopy__(self, _memo: Any) -> Verdict: ...
 
@@ -229,7 +253,8 @@ class Verdict:
 class Decision:
     """The answer to a check. True if the request may go on.
 
-    It belongs to the process that asked: it can be copied, and not pickled.
+    Copies are the decision itself, so they share the count of what was given back. A pickle says the same, and
+    has nothing that could be given back: whoever gives back in another process charges under an id, or reserves.
     """
 
     @property
@@ -282,6 +307,9 @@ class Decision:
         """What to answer if it was denied."""
 
     def __bool__(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def __copy__(self) -> Decision: ...
     def __deepcopy__(self, _memo: Any) -> Decision: ...
 
@@ -304,6 +332,10 @@ class Denial:
     @property
     def headers(self) -> list[tuple[str, str]]:
         """content-type, cache-control, retry-after."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
 
 @final
 class HttpOptions:
@@ -1313,6 +1345,15 @@ EXPOSE_HEADERS: str
 
 STORE_SCHEMES: tuple[str, ...]
 """Every scheme that the URL of a store may have."""
+
+def _decision_of(parts: Any) -> Decision:
+    """A decision from its parts: what `pickle` calls."""
+
+def _verdict_of(said: Any) -> Verdict:
+    """A verdict from its parts: what `pickle` calls."""
+
+def _denial_of(parts: Any) -> Denial:
+    """A denial from its fields: what `pickle` calls."""
 
 def mode_from_environment() -> _Mode | None:
     """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""

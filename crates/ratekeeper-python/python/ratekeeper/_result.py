@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Sequence
 
 from ._native import Decision, Limiter, Quota, Rule, Verdict
 
@@ -19,6 +21,8 @@ class RateLimitResult:
     """Seconds until the window ends, rounded up."""
     max_requests: int
     policy_name: str = "requests"
+    expiry: int | None = dataclasses.field(default=None, compare=False)
+    """The window in seconds, if it is known."""
 
     @property
     def remaining(self) -> int:
@@ -32,6 +36,24 @@ class RateLimitResult:
             "RateLimit-Remaining": str(self.remaining),
             "RateLimit-Reset": str(self.ttl),
         }
+
+    def to_structured_headers(self) -> dict[str, str]:
+        """RateLimit-Policy and RateLimit."""
+        name = json.dumps(self.policy_name)
+        window = "" if self.expiry is None else f";w={self.expiry}"
+        return {
+            "RateLimit-Policy": f"{name};q={self.max_requests}{window}",
+            "RateLimit": f"{name};r={self.remaining};t={self.ttl}",
+        }
+
+    @classmethod
+    def from_lua_result(cls, raw: Sequence[int | str | bytes], policy_name: str = "requests") -> RateLimitResult:
+        """What Application Kit's script has said: whether it is over the limit, count, ttl, limit, and perhaps the window."""
+        numbers = [int(part) for part in raw]
+        if len(numbers) not in (4, 5):
+            raise ValueError(f"raw: got {len(numbers)} values; expected 4 or 5, as the script says them")
+        over, count, ttl, limit = numbers[:4]
+        return cls(bool(over), count, ttl, limit, policy_name, numbers[4] if len(numbers) == 5 else None)
 
     @classmethod
     def both(cls, denied: Decision | RateLimitResult) -> tuple[Decision, RateLimitResult]:
@@ -59,4 +81,5 @@ class RateLimitResult:
             ttl=math.ceil(verdict.reset_after),
             max_requests=verdict.quota.capacity,
             policy_name=verdict.policy,
+            expiry=math.ceil(verdict.window),
         )

@@ -6,8 +6,10 @@ imported it, and importing ddtrace changes how a process behaves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 OVER_LIMIT = "ratelimit.over_limit"
@@ -39,3 +41,25 @@ def tag_over_limit(endpoint: str, span: Any = None) -> None:
             span.set_attribute(OVER_LIMIT, endpoint)
     except Exception:
         _log.debug("the trace could not be marked", exc_info=True)
+
+
+@contextlib.contextmanager
+def check_span(name: str) -> Iterator[None]:
+    """A span around a check, on each tracer that is in use.
+
+    A denial is no error of the service, so it is no error of OpenTelemetry's span.
+    """
+    with contextlib.ExitStack() as spans:
+        try:
+            ddtrace = sys.modules.get("ddtrace.trace") or sys.modules.get("ddtrace")
+            if ddtrace is not None:
+                spans.enter_context(ddtrace.tracer.trace(name))
+            trace = sys.modules.get("opentelemetry.trace")
+            if trace is not None:
+                tracer = trace.get_tracer("ratekeeper")
+                spans.enter_context(
+                    tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False)
+                )
+        except Exception:
+            _log.debug("the trace could not be begun", exc_info=True)
+        yield

@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import quote
 
 from ._native import Decision, Denial, HttpOptions, Limiter, Quota, Rule, Store
+from ._rates import Quotas
 
 OnOutage: TypeAlias = Literal["allow", "deny", "local"]
-LimiterOf: TypeAlias = Callable[[Store, str, Quota, OnOutage], Limiter]
+LimiterOf: TypeAlias = Callable[[Store, str, Quota | Quotas, OnOutage], Limiter]
 Pair: TypeAlias = tuple[int | str, int | str]
 
 ON_OUTAGE: tuple[OnOutage, ...] = get_args(OnOutage)
@@ -41,18 +42,13 @@ _derived_names: set[str] = set()
 _log = logging.getLogger("ratekeeper")
 
 
-def quota_of(max_requests: int, expiry: int, algorithm: str = "fixed_window") -> Quota:
-    """So many requests in so many seconds; ValueError if either is below 1."""
-    fixed = Quota.fixed_window(max_requests, expiry)
-    return fixed if algorithm == "fixed_window" else Quota(f"{max_requests}/{expiry}s {algorithm}")
-
-
 def limiters() -> LimiterOf:
     """A function for the limiter with one rule; the same for the same arguments."""
 
     @functools.lru_cache(maxsize=LIMITERS_MAX)
-    def limiter_of(store: Store, policy_name: str, quota: Quota, on_outage: OnOutage) -> Limiter:
-        return Limiter(store, Rule(policy_name, quota, on_outage=on_outage))
+    def limiter_of(store: Store, policy_name: str, quotas: Quota | Quotas, on_outage: OnOutage) -> Limiter:
+        said = quotas if isinstance(quotas, Quota) else dict(quotas)
+        return Limiter(store, Rule(policy_name, said, on_outage=on_outage))
 
     return limiter_of
 

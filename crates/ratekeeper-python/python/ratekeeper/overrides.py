@@ -8,6 +8,9 @@ chain is: project, organisation, what the limiter says. The same calls without
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from ._native import Override, Store
 
@@ -38,14 +41,44 @@ class RateLimitOverride:
         if self.max_requests < 0 or self.expiry < 0:
             raise ValueError(f"{self}: expected 0 or more")
 
-    def model_dump(self) -> dict[str, int]:
-        """As a dictionary."""
+    def model_dump(self, *, mode: str = "python") -> dict[str, int]:
+        """As a dictionary, which is the same in every mode."""
         return dataclasses.asdict(self)
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """As JSON."""
+        separators = (",", ":") if indent is None else None
+        return json.dumps(self.model_dump(), indent=indent, separators=separators)
+
+    @classmethod
+    def model_validate(cls, obj: RateLimitOverride | Mapping[str, Any]) -> RateLimitOverride:
+        """Of a dictionary, whose numbers may be text as in Redis, or of one that is made already. ValueError if it is neither."""
+        if isinstance(obj, RateLimitOverride):
+            return obj
+        if not isinstance(obj, Mapping):
+            raise ValueError(f"override: got {type(obj).__name__}; expected a mapping with max_requests and expiry")
+        return cls(_whole(obj, "max_requests"), _whole(obj, "expiry"))
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> RateLimitOverride:
+        """Of JSON."""
+        return cls.model_validate(json.loads(json_data))
 
     @classmethod
     def of(cls, override: Override) -> RateLimitOverride:
         """Of one that the store has, which knows more of it."""
         return cls(override.max_requests, override.expiry or 0)
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if isinstance(value, (str, bytes)) and value.strip().isdigit():
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: got {value!r}; expected a whole number")
+    return value
 
 
 def _listed(found: list[tuple[str, Override]]) -> list[tuple[str, RateLimitOverride]]:

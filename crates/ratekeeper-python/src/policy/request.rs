@@ -55,10 +55,8 @@ impl Request {
         if let Some(route) = route {
             facts = facts.route(route);
         }
-        for header in headers.map(PyAnyMethods::try_iter).transpose()?.into_iter().flatten() {
-            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = header?.extract()?;
-            let name = bytes_of("the name of a header", &name)?;
-            facts = facts.header(&String::from_utf8_lossy(&name), bytes_of("a header", &value)?);
+        if let Some(headers) = headers {
+            facts = with_headers(facts, headers)?;
         }
         if let Some(body) = body {
             facts = facts.body(body);
@@ -153,6 +151,20 @@ impl Request {
 }
 
 /// Text is what servers sent as latin-1 and frameworks decoded as such.
+/// A request of which only header fields are known.
+pub(crate) fn facts_of_headers(headers: &Bound<'_, PyAny>) -> PyResult<RequestFacts> {
+    with_headers(RequestFacts::new("GET", "/"), headers)
+}
+
+fn with_headers(mut facts: RequestFacts, headers: &Bound<'_, PyAny>) -> PyResult<RequestFacts> {
+    for header in headers.try_iter()? {
+        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = header?.extract()?;
+        let name = bytes_of("the name of a header", &name)?;
+        facts = facts.header(&String::from_utf8_lossy(&name), bytes_of("a header", &value)?);
+    }
+    Ok(facts)
+}
+
 fn bytes_of(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if let Ok(text) = value.extract::<&str>() {
         let latin: Option<Vec<u8>> =

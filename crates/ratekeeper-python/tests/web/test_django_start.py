@@ -127,12 +127,14 @@ def test_a_site_with_such_limits_does_not_start(site: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("ip", r'^key: expected a function, got str; such as key=lambda request: request.META\["REMOTE_ADDR"\]$'),
-        (7, "^key: expected a function, got int; such as"),
+        ("nonsense", r'^key: got \'nonsense\'; expected "ip", "user", "user_or_ip", "header:NAME"'),
+        ("header:", r"^key: got 'header:'; expected"),
+        ("web.nowhere.key_of", "^key: No module named 'web.nowhere'; expected"),
+        (7, "^key: expected a function, got int; such as key=lambda request: request.META"),
     ],
 )
 def test_keys_that_are_no_functions_are_told_by_the_decorator(key: Any, told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+    with pytest.raises((TypeError, ValueError), match=told):
         rate_limit(1, 60, key=key)
 
 

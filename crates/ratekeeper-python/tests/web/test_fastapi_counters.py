@@ -197,7 +197,7 @@ def test_many_suffixes_use_up_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called == {f'"many-{number}";r=1;t=60' for number in range(5)} | {'"requests";r=1;t=60'}
 
 
-@pytest.mark.parametrize("name", ["make_key", "make_override_key", "make_org_override_key"])
+@pytest.mark.parametrize("name", ["make_override_key", "make_org_override_key"])
 def test_async_keys_are_refused_when_a_limiter_is_made(name: str) -> None:
     async def make(self: Any, request: Request) -> str | None: ...
 

@@ -14,11 +14,19 @@
 from .._modes import RateLimitMode
 from .._result import RateLimitResult
 from ._decorator import endpoint_of, rate_limit
-from ._exceeded import RateLimitExceeded
+from ._exceeded import HttpException, RateLimitExceeded
 from ._middleware import RateLimitMiddleware
 from ._settings import get_rate_limit_mode, is_rate_limit_disabled, store_named
+from ._usage import ALL, UNSAFE, Usage, get_usage, is_ratelimited, ratelimit
 
 __all__ = [
+    "ALL",
+    "UNSAFE",
+    "Usage",
+    "get_usage",
+    "is_ratelimited",
+    "ratelimit",
+    "HttpException",
     "RateLimitExceeded",
     "RateLimitMiddleware",
     "RateLimitMode",

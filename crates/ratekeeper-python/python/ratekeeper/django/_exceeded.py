@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -19,7 +20,16 @@ from ._settings import http_options
 _ATTRIBUTE = "_ratekeeper_limits"
 
 
-class RateLimitExceeded(Exception):
+class HttpException(Exception):
+    """An error that is answered with a status, a message and header fields, as Application Kit has it."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status, self.message, self.headers = status, message, dict(headers or {})
+        # Not `super()`: a subclass may stand beside an exception with arguments of its own.
+        Exception.__init__(self, message)
+
+
+class RateLimitExceeded(HttpException):
     """A limit said no. The middleware answers with 429, or 503 if limits could not be checked and are set to deny.
 
     Made of a `RateLimitResult`, it is a denial that says the same: for limiters of one's own, and for tests.
@@ -29,8 +39,13 @@ class RateLimitExceeded(Exception):
         self.decision, self.result = RateLimitResult.both(decision)
         self.denial: Denial = denial_of(self.decision, options or http_options())
         self.detail = detail_of(self.decision)
-        # Not `super()`: a subclass may stand beside an exception with arguments of its own.
-        Exception.__init__(self, self.detail)
+        told = self.decision.headers(options or http_options())
+        HttpException.__init__(self, self.denial.status, self.detail, dict(told))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class that Django Ninja understands is made anew where it is needed.
+        kind = RateLimitExceeded if type(self).__module__ == __name__ else type(self)
+        return _exceeded_of, (kind, self.decision, self.denial, self.result, self.detail, self.headers)
 
     def response(self) -> HttpResponse:
         """The answer; the middleware adds the fields of all limits that the request met."""
@@ -38,6 +53,17 @@ class RateLimitExceeded(Exception):
         for name, value in self.denial.headers:
             response[name] = value
         return response
+
+
+def _exceeded_of(
+    kind: type[RateLimitExceeded], decision: Decision, denial: Denial, result: RateLimitResult, detail: str,
+    headers: dict[str, str],
+) -> RateLimitExceeded:
+    """One that was pickled."""
+    error = kind.__new__(kind)
+    HttpException.__init__(error, denial.status, detail, headers)
+    error.decision, error.denial, error.result, error.detail = decision, denial, result, detail
+    return error
 
 
 @functools.cache
@@ -90,12 +116,12 @@ class RequestLimits:
         limits.is_watched = True
         return limits
 
-    def note(self, decision: Decision, limiter: Limiter, endpoint: str) -> None:
-        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial."""
+    def note(self, decision: Decision, limiter: Limiter, endpoint: str, *, blocks: bool = True) -> None:
+        """Reports a decision; raises `RateLimitExceeded` if it is a denial that blocks."""
         self.tally.add(decision)
         if decision.holds:
             self._held.append((limiter, decision))
-        if not decision.allowed:
+        if not decision.allowed and blocks:
             error = exceeded(decision)
             self.denial = error.denial
             raise error
@@ -129,14 +155,17 @@ class RequestLimits:
         response.close = closed  # type: ignore[method-assign]
 
 
-def noted(request: HttpRequest, decision: Decision, limiter: Limiter, endpoint: str) -> HttpResponse | None:
-    """Tells a decision to whoever is to know, and raises `RateLimitExceeded` if it is a denial.
+def noted(
+    request: HttpRequest, decision: Decision, limiter: Limiter, endpoint: str, *, blocks: bool = True
+) -> HttpResponse | None:
+    """Reports a decision, and raises `RateLimitExceeded` if it is a denial that blocks.
 
-    Without the middleware, Django would answer that with 500: then this is the answer.
+    `request.limited` says whether any limit so far had no room. Without the middleware, Django would answer that with 500: then this is the answer.
     """
     limits = RequestLimits.of(request)
+    request.limited = getattr(request, "limited", False) or not decision.allowed  # type: ignore[attr-defined]
     try:
-        limits.note(decision, limiter, endpoint)
+        limits.note(decision, limiter, endpoint, blocks=blocks)
     except RateLimitExceeded as error:
         # Who calls a view without a site, as tests do, takes the exception.
         if limits.is_watched or getattr(request, "resolver_match", None) is None:

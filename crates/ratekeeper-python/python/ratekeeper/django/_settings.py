@@ -26,11 +26,14 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.http import HttpRequest
+from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
 from .._modes import MODES, Mode, ModeSource, RateLimitMode, current_mode, plain
 from .._native import HttpOptions, Limiter, Quota, Store
+from .._rates import Quotas
 from .._web import ON_OUTAGE, LimiterOf, OnOutage, Pair, check_plain_callable, limiters, pair_of
+from ._keys import addresses
 
 Value = TypeVar("Value")
 
@@ -44,7 +47,11 @@ def _one_of(name: str, default: str | None, allowed: tuple[str | None, ...]) -> 
 
 
 _stores: dict[str, Store] = {}
+# Stores that something else than RATELIMIT_STORES knows.
+_provided: dict[str, Callable[[], Store]] = {}
 _limiter_of: LimiterOf = limiters()
+# Whether legacy fields are sent if no setting says it.
+_sends_legacy = False
 # Two threads that need a store first must not open two: in memory, each would count for itself.
 _opening = threading.Lock()
 
@@ -75,9 +82,14 @@ def _named() -> Mapping[str, Any]:
     return stores
 
 
+def provide(name: str, store: Callable[[], Store]) -> None:
+    """Says what a store is that RATELIMIT_STORES does not have."""
+    _provided[name] = store
+
+
 def check_store(name: str) -> None:
     """Raises ImproperlyConfigured if stores are known, and this is not among them."""
-    if settings.configured and (stores := _named()):
+    if settings.configured and name not in _provided and (stores := _named()):
         _said_of(name, stores)
 
 
@@ -92,7 +104,10 @@ def _said_of(name: str, stores: Mapping[str, Any]) -> Any:
 
 
 def _open(name: str) -> Store:
-    said = _said_of(name, _named())
+    named = _named()
+    if name in _provided and name not in named:
+        return _provided[name]()
+    said = _said_of(name, named)
     try:
         if isinstance(said, Store):
             return said
@@ -101,9 +116,9 @@ def _open(name: str) -> Store:
         raise ImproperlyConfigured(f"RATELIMIT_STORES[{name!r}]: {error}") from error
 
 
-def limiter_of(store: str, policy_name: str, quota: Quota, on_outage: OnOutage) -> Limiter:
+def limiter_of(store: str, policy_name: str, quotas: Quota | Quotas, on_outage: OnOutage) -> Limiter:
     """The limiter with one rule in a store; the same for the same arguments."""
-    return _limiter_of(store_named(store), policy_name, quota, on_outage)
+    return _limiter_of(store_named(store), policy_name, quotas, on_outage)
 
 
 @functools.cache
@@ -111,7 +126,7 @@ def http_options() -> HttpOptions:
     """What clients are told."""
     body = _one_of("RATELIMIT_BODY", "detail", ("detail", "problem"))
     with_x = getattr(settings, "RATELIMIT_USE_X_PREFIX", False)
-    plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", False)
+    plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", _sends_legacy)
     reset = _one_of("RATELIMIT_LEGACY_RESET", "delta", ("delta", "epoch"))
     spread = getattr(settings, "RATELIMIT_RETRY_AFTER_SPREAD", 0)
     try:
@@ -178,10 +193,10 @@ def _identify() -> Callable[[HttpRequest], Pair | None]:
 
 def check() -> None:
     """Raises ImproperlyConfigured if a setting is wrong, before there are requests."""
-    for read in (http_options, on_outage, _mode_source, _identify):
+    for read in (http_options, on_outage, _mode_source, _identify, addresses):
         read()
     # Without any, every limited view would fail.
-    for name in _named() or ("default",):
+    for name in _named() or tuple(_provided) or ("default",):
         store_named(name)
 
 
@@ -192,15 +207,31 @@ def project_of(request: HttpRequest) -> Pair | None:
 
 
 def _project_of_attributes(request: HttpRequest) -> Pair | None:
-    organisation = getattr(request, "organization_id", None)
-    project = getattr(request, "project_id", None)
+    found = _both_of(request)
+    if found is None:
+        # What an authentication has left there, such as a token. What is lazy, such as the user, may ask a database.
+        values = (value for value in vars(request).values() if not isinstance(value, LazyObject))
+        found = next((pair for value in values if (pair := _both_of(value)) is not None), None)
+    return found
+
+
+def _both_of(value: object) -> Pair | None:
+    organisation = getattr(value, "organization_id", None)
+    project = getattr(value, "project_id", None)
     return None if organisation is None or project is None else (organisation, project)
+
+
+def send_legacy() -> None:
+    """Makes legacy fields the default."""
+    global _sends_legacy
+    _sends_legacy = True
+    http_options.cache_clear()
 
 
 def _forget(*, setting: str, **_: object) -> None:
     global _limiter_of
     if setting.startswith("RATELIMIT_"):
-        for read in (http_options, on_outage, _mode_source, _identify):
+        for read in (http_options, on_outage, _mode_source, _identify, addresses):
             read.cache_clear()
         _stores.clear()
         _limiter_of = limiters()

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.views.generic import View as ClassView
 
 from .._native import Quota
+from .._rates import Quotas
 
 _ATTRIBUTE = "_ratekeeper_terms"
 
@@ -21,18 +22,28 @@ class Terms(NamedTuple):
 
     store: str
     endpoint_name: str | None
-    quota: Quota
+    quota: Quota | Quotas
     is_by_project: bool
+    # A function says the limit with every request: the count goes on if it changes.
+    is_dynamic: bool = False
 
     @property
     def is_shared(self) -> bool:
         """Whether a project's counter is the one that Application Kit has for the endpoint."""
-        return self.is_by_project and self.quota.algorithm == "fixed_window"
+        is_one = isinstance(self.quota, Quota) and not self.is_dynamic
+        return self.is_by_project and is_one and self.algorithm == "fixed_window"
+
+    @property
+    def algorithm(self) -> str:
+        """How it counts."""
+        return (self.quota if isinstance(self.quota, Quota) else self.quota[0][1]).algorithm
 
     @property
     def text(self) -> str:
         """What is part of the keys of other counters."""
-        return str(self.quota)
+        if self.is_dynamic:
+            return "dynamic"
+        return str(self.quota) if isinstance(self.quota, Quota) else ";".join(str(quota) for _, quota in self.quota)
 
     def endpoint(self, pattern: str, method: str | None) -> str:
         """The endpoint: what it was named, or else the pattern, with the method of a class."""

@@ -40,13 +40,15 @@ from ..overrides import (
 )
 from ._apply import KeyRateLimiter, apply_element_rate_limit, apply_rate_limit
 from ._endpoint import endpoint_of
-from ._limiter import PathRateLimiter, ProjectRateLimiter, RateLimiter
+from ._limiter import RateLimiter
+from ._limiters import IpRateLimiter, PathRateLimiter, ProjectRateLimiter
 from ._middleware import RateLimitMiddleware
 from ._openapi import describe
 from ._request import RateLimitExceeded, WebSocketRateLimitExceeded, problem
 from ._settings import Claims, Identify, Project, Settings, project_of_state
 
 __all__ = [
+    "IpRateLimiter",
     "KeyRateLimiter",
     "PathRateLimiter",
     "Project",

@@ -4,15 +4,17 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from .._late import GiveBack, taken
 from .._modes import current_mode, said_mode
-from .._native import Decision, PolicyLimiter, Store
-from .._web import bounded_suffix, check_callable, check_kind, derive_policy_name, quota_of
-from ..keys import bounded
+from .._native import Decision, PolicyLimiter, Quota, Store
+from .._rates import quotas_said
+from .._web import bounded_suffix, check_callable, check_kind, derive_policy_name
+from ..keys import bounded, counter_subject, make_rate_limit_key
 from ._places import Places, expect
 from ._request import RequestLimits, nobody, noted_endpoint, noted_project
 
@@ -77,8 +79,8 @@ async def _hold(decision: Decision, give_back: GiveBack, request: HTTPConnection
 async def apply_rate_limit(
     request: Request,
     response: Response,
-    max_requests: int,
-    expiry: int,
+    max_requests: int | str,
+    expiry: int = 1,
     store: Store | None = None,
     increment_amount: int = 1,
     key_suffix: str = "",
@@ -86,10 +88,11 @@ async def apply_rate_limit(
 ) -> None:
     """Limits the project on this endpoint from within a handler, where the limit or the cost is known only then.
 
-    `key_suffix` keeps a counter of its own, and names the policy if `policy_name` does not.
+    `max_requests` may be a text with one rate or several, `"5/minute;100/hour"`. `key_suffix` keeps a counter of its own,
+    and names the policy if `policy_name` does not.
     Raises `RateLimitExceeded` (a 429), and ValueError if a number is below 1.
     """
-    quota = quota_of(max_requests, expiry)
+    quotas = quotas_said(max_requests, expiry, "fixed_window")
     _positive("increment_amount", increment_amount)
     limits = RequestLimits.of(request.scope)
     mode = limits.mode()
@@ -97,21 +100,26 @@ async def apply_rate_limit(
         return
     project = noted_project(limits, request)
     if project is None:
-        return nobody(limits, request, store)
+        return nobody(limits, request, limits.store(store))
     name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
     suffix = bounded_suffix(key_suffix)
-    limiter = limits.settings.limiter_of(limits.store(store), name, quota, limits.settings.on_outage)
-    endpoint = noted_endpoint(limits, request)
-    decision = await limiter.acheck_project(
-        f"{endpoint}{suffix}", *project, cost=increment_amount, mode=mode
-    )
+    limiter = limits.settings.limiter_of(limits.store(store), name, quotas, limits.settings.on_outage)
+    endpoint = f"{noted_endpoint(limits, request)}{suffix}"
+    if isinstance(quotas, Quota):
+        asked = limiter.acheck_project(endpoint, *project, cost=increment_amount, mode=mode)
+    else:
+        # A project on an endpoint has one counter in Application Kit, so several windows have their own.
+        subject = counter_subject(make_rate_limit_key(endpoint, *project), str(max_requests), None)
+        owner: dict[str, Any] = {"endpoint": endpoint, "organisation": project[0], "project": project[1]}
+        asked = limiter.acheck(subject, cost=increment_amount, mode=mode, **owner)
+    decision = await asked
     limits.note(decision, mode, response, request)
 
 
 async def apply_element_rate_limit(
     request: Request,
     response: Response,
-    max_requests: int,
+    max_requests: int | str,
     expiry: int,
     increment_amount: int,
     store: Store | None = None,

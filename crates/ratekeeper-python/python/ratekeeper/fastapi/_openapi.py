@@ -73,7 +73,7 @@ def _of_dependencies(
         yield from _of_dependencies(dependency, settings, method, route)
         limiter = dependency.call
         if isinstance(limiter, RateLimiter):
-            yield limiter.policy_name, limiter.quota
+            yield from limiter.quotas
         elif isinstance(limiter, KeyRateLimiter):
             yield from _of_policy(limiter.policies or settings.policies, limiter.service, method, route)
 

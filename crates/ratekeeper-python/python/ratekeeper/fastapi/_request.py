@@ -41,6 +41,14 @@ class RateLimitExceeded(HTTPException):
         own = [pair for pair in self.denial.headers if pair[0] != "content-type"]
         super().__init__(self.denial.status, detail_of(self.decision), dict([*own, *headers]))
 
+    @property
+    def status(self) -> int:
+        """The same as `status_code`, by the name that it has in Django."""
+        return self.status_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _exceeded_of, (type(self), self.decision, self.denial, self.detail, dict(self.headers or {}), self.result)
+
 
 class WebSocketRateLimitExceeded(WebSocketException):
     """A limit said no to a WebSocket: it is not opened, or closed with 1013, "try again later"."""
@@ -49,6 +57,20 @@ class WebSocketRateLimitExceeded(WebSocketException):
         self.decision, self.result = RateLimitResult.both(decision)
         self.denial = denial_of(self.decision, DETAIL)
         super().__init__(TRY_AGAIN_LATER, detail_of(self.decision))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.decision,)
+
+
+def _exceeded_of(
+    kind: type[RateLimitExceeded], decision: Decision, denial: Denial, detail: str, headers: dict[str, str],
+    result: RateLimitResult,
+) -> RateLimitExceeded:
+    """One that was pickled: what it was made of may have been a subclass's."""
+    error = kind.__new__(kind, decision)
+    HTTPException.__init__(error, denial.status, detail, headers)
+    error.decision, error.denial, error.result = decision, denial, result
+    return error
 
 
 async def problem(request: Request, error: Exception) -> Response:
@@ -76,11 +98,11 @@ class RequestLimits:
         self.span = span
 
     @staticmethod
-    def of(scope: Scope) -> RequestLimits:
-        """Those of a request; new ones if no middleware has made them."""
+    def of(scope: Scope, settings: Settings = _NONE_SET_UP) -> RequestLimits:
+        """Those of a request; new ones, with these settings, if no middleware has made them."""
         limits: RequestLimits | None = scope.get(SCOPE_KEY)
         if limits is None:
-            limits = scope[SCOPE_KEY] = RequestLimits(_NONE_SET_UP, Tally(), entry_span())
+            limits = scope[SCOPE_KEY] = RequestLimits(settings, Tally(), entry_span())
             limits.sends_headers = False
         return limits
 
@@ -103,13 +125,23 @@ class RequestLimits:
         return decision.allowed or mode == "monitor"
 
     def note(
-        self, decision: Decision, mode: Mode | None, response: Response | None, request: HTTPConnection
+        self,
+        decision: Decision,
+        mode: Mode | None,
+        response: Response | None,
+        request: HTTPConnection,
+        *,
+        blocks: bool = True,
     ) -> None:
-        """Tells a decision to whoever is to know; raises `RateLimitExceeded` if it is a denial.
+        """Reports a decision; raises `RateLimitExceeded` if it is a denial.
 
-        Of a WebSocket, that is `WebSocketRateLimitExceeded`.
+        Of a WebSocket, that is `WebSocketRateLimitExceeded`. If it does not block, `request.state.rate_limited` says it.
         """
-        if not self.passes(decision, mode):
+        passes = self.passes(decision, mode)
+        if not blocks:
+            request.state.rate_limited = getattr(request.state, "rate_limited", False) or not decision.allowed
+            request.state.rate_limit_decision = decision
+        elif not passes:
             if request.scope["type"] == "websocket":
                 self.deny(denial_of(decision, self.settings.options))
                 raise WebSocketRateLimitExceeded(decision)
@@ -159,7 +191,6 @@ def noted_project(limits: RequestLimits, request: Request) -> Pair | None:
     return found
 
 
-def nobody(limits: RequestLimits, request: Request, own: Store | None) -> None:
-    """A limit by project met a request of nobody: RuntimeError if it had no store either."""
-    limits.store(own)
+def nobody(limits: RequestLimits, request: Request, store: Store) -> None:
+    """A limit by project, which has a store, met a request of which it is not known whose it is."""
     warn_of_nobody(noted_endpoint(limits, request), "setup(identify=...)")

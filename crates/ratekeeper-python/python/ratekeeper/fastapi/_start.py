@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Mount
 
 from ._apply import KeyRateLimiter
 from ._endpoint import each_route
-from ._limiter import ProjectRateLimiter
+from ._limiters import ProjectRateLimiter
 from ._settings import Settings
 
 # Mounts within mounts; what is deeper is not looked into.

@@ -1,0 +1,1 @@
+"""`application_kit.authenticator`: only what limits use of it."""

@@ -1,0 +1,1 @@
+"""`application_kit.django`: what of it is about limits."""

@@ -1,0 +1,1 @@
+"""`application_kit.fastapi`: what of it is about limits."""
