@@ -33,6 +33,7 @@ from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Sto
 
 from ._limits_reset import client_of, delete_all
 from ._native import STORE_SCHEMES, Charge, Decision, Quota, Store, StoreError
+from ._limits_memory import Known, Seen, Terms
 from .keys import bounded
 
 __all__ = ["AsyncRatekeeperStorage", "RatekeeperStorage"]
@@ -62,15 +63,16 @@ def _quota(algorithm: str, limit: int, expiry: int) -> Quota:
 
 
 def _whole(amount: float) -> int:
-    """An amount, also one that is a whole number written as a float; what is none is no cost."""
-    if isinstance(amount, float) and amount.is_integer():
-        return int(amount)
+    """An amount, rounded up to a whole number; what is none is no cost."""
     if isinstance(amount, float):
-        raise ValueError(f"amount: got {amount}; expected a whole number")
+        if not math.isfinite(amount):
+            raise ValueError(f"amount: got {amount}; expected a number")
+        # Against whoever asks, so that no more passes than the limit says.
+        return math.ceil(amount)
     try:
         return operator.index(amount)
     except TypeError:
-        raise TypeError(f"amount: expected a whole number, got {type(amount).__name__}") from None
+        raise TypeError(f"amount: expected a number, got {type(amount).__name__}") from None
 
 
 def _fixed(key: str, expiry: int = _YEAR, amount: int = 1) -> Charge:
@@ -138,30 +140,81 @@ class _Connected:
     _prefix: str
 
     def _connect(self, uri: str, key_prefix: str, options: dict[str, Any]) -> None:
-        self._url = uri.removeprefix("async+").removeprefix("ratekeeper+")
+        self._uri, self._key_prefix = uri, key_prefix
+        self._url = _with_login_asked(uri.removeprefix("async+").removeprefix("ratekeeper+"))
+        self._seen: Seen | None = None
         self._prefix = f"{key_prefix}:" if key_prefix else ""
         self._options = options
         try:
             self._store = self._open()
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"{uri.split('@')[-1]}: {error}") from error
+        if self._store.kind == "memory":
+            self._seen = Seen()
 
     def _open(self) -> Store:
         if self._url == "memory://":
             return Store.memory(**self._options)
         return Store.redis(self._url, prefix=self._prefix, **{"deadline": _DEADLINE, **self._options})
 
+    def _note(self, kind: str, key: str, limit: int, expiry: int) -> None:
+        if self._seen is not None:
+            self._seen.note(kind, key, limit, expiry)
+
     def _reset(self) -> int | None:
-        """Forgets everything; how many there were is not known of a memory."""
-        if self._store.kind == "memory":
+        """Forgets everything; says how many counters there were."""
+        if self._seen is not None:
+            known = [_charge_of(*one, 0) for one in self._seen.take()]
+            count = sum(_used(self._store.peek(charge)) > 0 for charge in known)
             self._store = self._open()
-            return None
+            return count
         with client_of(self._url, self._options.get("certificate_authority")) as client:
             return delete_all(client, f"{self._prefix}rk:", ":limits-")
+
+    def _counters(self) -> list[tuple[Known, Terms, int]]:
+        """What is counted in memory; on a server it stays there."""
+        known = self._seen.all() if self._seen is not None else []
+        counted = [(name, terms, _used(self._store.peek(_charge_of(name, terms, 0)))) for name, terms in known]
+        return [one for one in counted if one[2] > 0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = (type(self), self._uri, getattr(self, "_wraps", False), self._key_prefix, self._options, self._counters())
+        return _restored, made
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
         return StoreError
+
+
+def _with_login_asked(url: str) -> str:
+    """`redis+unix://:password@/path`, as `limits` writes it, has its login where the engine reads it."""
+    scheme, _, rest = url.partition("://")
+    login, at, path = rest.partition("@")
+    if not at or not scheme.endswith("unix") or "/" in login:
+        return url
+    user, _, password = login.partition(":")
+    asked = "&".join(f"{name}={value}" for name, value in (("user", user), ("pass", password)) if value)
+    return f"{scheme}://{path}{'&' if '?' in path else '?'}{asked}" if asked else f"{scheme}://{path}"
+
+
+def _charge_of(name: Known, terms: Terms, amount: int) -> Charge:
+    kind, key = name
+    if kind == _FIXED:
+        return _fixed(key, terms[1], amount)
+    return (_moving if kind == _MOVING else _sliding)(key, *terms, amount)
+
+
+def _restored(
+    kind: type[_Connected], uri: str, wraps: bool, key_prefix: str, options: dict[str, Any],
+    counters: list[tuple[Known, Terms, int]],
+) -> _Connected:
+    """A storage that was pickled. What was counted in memory counts there, too; its windows begin anew."""
+    make: Any = kind
+    storage: _Connected = make(uri, wraps, key_prefix, **options)
+    for name, terms, used in counters:
+        storage._store.check(_charge_of(name, terms, used))
+        storage._note(*name, *terms)
+    return storage
 
 
 class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
@@ -174,10 +227,12 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
         **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self._wraps = wrap_exceptions
         self._connect(uri, key_prefix, options)
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         amount = _whole(amount)
+        self._note(_FIXED, key, _ENDLESS, expiry)
         return _counted(self._store.check(_fixed(key, expiry, amount)), amount)
 
     def get(self, key: str) -> int:
@@ -202,6 +257,7 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         amount = _whole(amount)
+        self._note(_MOVING, key, limit, expiry)
         return amount <= limit and self._store.check(_moving(key, limit, expiry, amount)).allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -214,6 +270,7 @@ class RatekeeperStorage(_Connected, Storage, MovingWindowSupport, SlidingWindowC
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         amount = _whole(amount)
+        self._note(_SLIDING, key, limit, expiry)
         return amount <= limit and self._store.check(_sliding(key, limit, expiry, amount)).allowed
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
@@ -237,10 +294,12 @@ class AsyncRatekeeperStorage(
         key_prefix: str = "LIMITS", **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self._wraps = wrap_exceptions
         self._connect(uri, key_prefix, options)
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         amount = _whole(amount)
+        self._note(_FIXED, key, _ENDLESS, expiry)
         return _counted(await self._store.acheck(_fixed(key, expiry, amount)), amount)
 
     async def get(self, key: str) -> int:
@@ -265,6 +324,7 @@ class AsyncRatekeeperStorage(
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         amount = _whole(amount)
+        self._note(_MOVING, key, limit, expiry)
         return amount <= limit and (await self._store.acheck(_moving(key, limit, expiry, amount))).allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -276,6 +336,7 @@ class AsyncRatekeeperStorage(
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         amount = _whole(amount)
+        self._note(_SLIDING, key, limit, expiry)
         return amount <= limit and (await self._store.acheck(_sliding(key, limit, expiry, amount))).allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:

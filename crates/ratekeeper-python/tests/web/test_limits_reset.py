@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -86,3 +88,51 @@ def test_a_prefix_is_no_pattern(redis_backend: Backend, prefix: str) -> None:
         storage.incr("key", 60)
     assert storages[0].reset() == 1
     assert [storage.get("key") for storage in storages] == [0, 1]
+
+
+def test_a_password_before_a_path_is_one(own_server: RedisServer) -> None:
+    path = own_server.folder / "server.sock"
+    with redis.Redis(port=own_server.port) as client:
+        client.config_set("requirepass", "s3cret")
+    for login in (":s3cret", "default:s3cret"):
+        storage: Any = storage_from_string(f"ratekeeper+redis+unix://{login}@{path}?db=2")
+        assert storage.incr("key", 60) == 1
+        assert storage.reset() == 1
+
+
+@pytest.mark.parametrize("uri", ["ratekeeper+memory://", "async+ratekeeper+memory://"])
+def test_a_memory_says_how_many_it_forgot(uri: str) -> None:
+    storage: Any = storage_from_string(uri)
+    is_async = uri.startswith("async")
+
+    def call(made: Any) -> Any:
+        async def awaited() -> Any:
+            return await made
+
+        return asyncio.run(awaited()) if is_async else made
+
+    for number in range(3):
+        call(storage.incr(f"key-{number}", 60))
+    call(storage.acquire_entry("key-0", 5, 60))
+    call(storage.acquire_sliding_window_entry("key-0", 5, 60))
+    assert not call(storage.acquire_entry("other", 0, 60)), "never counted"
+    assert call(storage.reset()) == 5 and call(storage.get("key-0")) == 0
+    assert call(storage.reset()) == 0
+
+
+def test_a_pickle_of_a_memory_has_what_was_counted() -> None:
+    storage: Any = storage_from_string("ratekeeper+memory://", wrap_exceptions=True)
+    storage.incr("key", 60, 2)
+    storage.acquire_entry("moving", 2, 60)
+    storage.acquire_sliding_window_entry("sliding", 2, 60)
+    restored = pickle.loads(pickle.dumps(storage))
+    assert restored.incr("key", 60) == 3 and storage.get("key") == 2
+    assert [restored.acquire_entry("moving", 2, 60) for _ in range(2)] == [True, False]
+    assert [restored.acquire_sliding_window_entry("sliding", 2, 60) for _ in range(2)] == [True, False]
+
+
+def test_a_pickle_of_a_server_leads_there(redis_backend: Backend) -> None:
+    assert redis_backend.server is not None
+    storage: Any = storage_from_string(f"ratekeeper+{redis_backend.server.url}", key_prefix="mine", deadline=10.0)
+    storage.incr("key", 60)
+    assert pickle.loads(pickle.dumps(storage)).incr("key", 60) == 2
