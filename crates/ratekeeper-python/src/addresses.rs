@@ -31,7 +31,8 @@ impl Addresses {
             text.parse::<Network>().map_err(wrong)
         });
         let networks = networks.collect::<Result<Vec<_>, _>>()?;
-        let headers = [("x-forwarded-for", ProxyHeader::XForwardedFor), ("forwarded", ProxyHeader::Forwarded)];
+        let headers =
+            [("x-forwarded-for", ProxyHeader::XForwardedFor), ("forwarded", ProxyHeader::Forwarded)];
         let header = choice("header", header, &headers)?;
         let inner = ratekeeper::policy::Addresses::default().trust(networks).header(header);
         Ok(Self { inner, trusted })

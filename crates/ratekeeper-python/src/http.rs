@@ -195,10 +195,7 @@ impl Denial {
             retry_after: denial.retry_after(),
             content_type: Cow::Borrowed(denial.content_type()),
             body: denial.body().into_owned(),
-            headers: denial
-                .fields()
-                .map(|(name, value)| (Cow::Borrowed(name), value.into_owned()))
-                .collect(),
+            headers: denial.fields().map(|(name, value)| (Cow::Borrowed(name), value.into_owned())).collect(),
         }
     }
 }
