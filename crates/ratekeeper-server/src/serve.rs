@@ -23,6 +23,7 @@ mod origin;
 mod otlp;
 mod outage;
 mod reread;
+mod resp;
 mod settings;
 mod sources;
 mod start;
@@ -44,5 +45,9 @@ pub use listener::{
 };
 pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
 pub use reread::REREAD_EVERY;
+pub use resp::{
+    ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, COMMAND_BYTES_MAX, REPLIES_BYTES_MAX, RESP_IDLE_DEFAULT,
+    RESP_REST_WAIT_DEFAULT, Resp, TOGETHER_MAX,
+};
 pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings, Source};
 pub use start::run;

@@ -59,6 +59,8 @@ pub struct Keyring {
     in_clear: Option<PathBuf>,
     hashed: Option<PathBuf>,
     guesses: Guesses,
+    /// The setting that names the file in the clear.
+    setting: &'static str,
 }
 
 /// Who makes a call: what the audit log has of it, and what it may see.
@@ -125,21 +127,60 @@ impl Keyring {
         hashed: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let given = token.map(Token::new).transpose().context(TOKEN_VARIABLE)?;
-        let keyring = Self { in_clear, hashed, given: given.into_iter().collect(), ..Self::default() };
+        let setting = "admin-token-file";
+        let keyring =
+            Self { in_clear, hashed, setting, given: given.into_iter().collect(), ..Self::default() };
         keyring.put(keyring.read()?);
         Ok(keyring)
     }
 
+    /// One password in a file, which `setting` names.
+    ///
+    /// # Errors
+    /// If it cannot be read or used.
+    pub(super) fn of_password(file: PathBuf, setting: &'static str) -> anyhow::Result<Self> {
+        let keyring = Self { in_clear: Some(file), setting, ..Self::default() };
+        keyring.put(keyring.read()?);
+        Ok(keyring)
+    }
+
+    /// One password.
+    ///
+    /// # Errors
+    /// If it cannot be one.
+    pub fn with_password(password: &str) -> anyhow::Result<Self> {
+        let keyring = Self { given: vec![Token::new(password)?], ..Self::default() };
+        keyring.put(keyring.read()?);
+        Ok(keyring)
+    }
+
+    /// Whether what was sent from an address is one of them, or how long that address has to wait before it is looked at.
+    pub(super) fn has_sent(&self, sent: &[u8], from: Option<IpAddr>) -> Result<bool, Duration> {
+        self.find(sent, from).map(|token| token.is_some())
+    }
+
+    fn find(&self, sent: &[u8], from: Option<IpAddr>) -> Result<Option<Token>, Duration> {
+        if let Some(wait) = self.guesses.wait(from) {
+            return Err(wait);
+        }
+        let token = self.known().find(sent).cloned();
+        if token.is_none() {
+            self.guesses.note(from);
+            tracing::warn!(from = from.map(tracing::field::display), "a wrong token was sent");
+        }
+        Ok(token)
+    }
+
     fn read(&self) -> anyhow::Result<Tokens> {
         let hashed = self.hashed.as_deref().map(read_hashed).transpose().context("tokens")?;
-        let in_clear = self.in_clear.as_deref().map(read_in_clear).transpose().context("admin-token-file")?;
+        let in_clear = self.in_clear.as_deref().map(read_in_clear).transpose().context(self.setting)?;
         let mut tokens = hashed.unwrap_or_default();
         tokens.0.extend(in_clear.into_iter().chain(self.given.iter().cloned()));
         Ok(tokens)
     }
 
     /// Reads the files again. What cannot be used leaves all tokens as they are.
-    fn read_again(&self) -> anyhow::Result<Reread> {
+    pub(super) fn read_again(&self) -> anyhow::Result<Reread> {
         if self.in_clear.is_none() && self.hashed.is_none() {
             return Ok(Reread::None);
         }
@@ -171,23 +212,20 @@ impl Keyring {
                 Problem::new(401, "this takes a token: expected `Authorization: Bearer TOKEN`").into()
             );
         };
-        if let Some(wait) = self.guesses.wait(from) {
+        let found = self.find(sent, from).map_err(|wait| {
             let problem = Problem::new(
                 429,
                 "too many wrong tokens came from this address; no token of it is looked at",
             );
-            return Err(Refusal { problem, retry_after: Some(wait) });
-        }
-        let known = self.known();
-        let Some(token) = known.find(sent) else {
-            self.guesses.note(from);
-            tracing::warn!(from = from.map(tracing::field::display), "a wrong token was sent");
+            Refusal { problem, retry_after: Some(wait) }
+        })?;
+        let Some(token) = found else {
             return Err(
                 Problem::new(401, "the token is not known; expected `Authorization: Bearer TOKEN`").into()
             );
         };
         if access.is_for(&token.role) {
-            return Ok(Caller::of(token));
+            return Ok(Caller::of(&token));
         }
         let (name, role, expected) = (&token.name, token.role.as_str(), access.as_str());
         let detail = format!("the token of {name} has the role {role}; expected {expected}");

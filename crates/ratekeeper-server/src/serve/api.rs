@@ -15,6 +15,7 @@ mod policy;
 mod problem;
 mod receipt;
 mod refund;
+mod throttle;
 mod told;
 mod value;
 
@@ -43,6 +44,7 @@ pub use self::operate::{AUDIT_SHOWN_MAX, COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::receipt::Receipts;
 use self::refund::Judge;
+pub(in crate::serve) use self::throttle::{Throttle, Throttled};
 use self::told::{Decided, Told};
 pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
 use self::value::{Text, Whole};

@@ -1,4 +1,4 @@
-//! The JSON entry points on any bytes, for fuzzers and for tests.
+//! What reads from sockets, on any bytes: for fuzzers and for tests.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -10,6 +10,7 @@ use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 use super::admin::Caller;
 use super::api::{Answer, Api};
 use super::calls::{Asked, Body, CALLS};
+use super::resp::{Resp, replies_to};
 
 /// How often a call may give way before it is answered.
 const TURNS_MAX: usize = 10_000;
@@ -36,15 +37,15 @@ const POLICY: &str = r#"
     quota = "5/s sliding_log"
 "#;
 
-fn api() -> &'static Api {
-    static API: OnceLock<Api> = OnceLock::new();
+fn api() -> &'static Arc<Api> {
+    static API: OnceLock<Arc<Api>> = OnceLock::new();
     API.get_or_init(|| {
         let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(10_000, Arc::new(clock)));
         let policies = Policies::builder().mode(None).build().expect("nothing is asked of the environment");
         let spec = PolicySpec::read("fuzzed", Format::Toml, POLICY.as_bytes());
         policies.install("fuzzed", spec, None).expect("a good policy");
-        Api::new(PolicyLimiter::on(store, policies))
+        Arc::new(Api::new(PolicyLimiter::on(store, policies)))
     })
 }
 
@@ -62,7 +63,7 @@ pub fn json_calls(body: &[u8]) {
 }
 
 /// Polls a call that waits for nothing, but may give way to others.
-fn in_turns(answer: impl Future<Output = Answer>) -> Option<Answer> {
+fn in_turns<T>(answer: impl Future<Output = T>) -> Option<T> {
     let (mut answer, mut context) = (pin!(answer), Context::from_waker(Waker::noop()));
     (0..TURNS_MAX).find_map(|_| match answer.as_mut().poll(&mut context) {
         Poll::Ready(answer) => Some(answer),
@@ -81,4 +82,41 @@ fn sound(answer: &Answer) {
     for (_, value) in &answer.fields {
         assert!(value.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{value}");
     }
+}
+
+/// Sends `bytes` to the Redis protocol, in two pieces. Whatever they are, the replies are replies.
+///
+/// # Panics
+/// If they are not.
+pub fn resp_commands(bytes: &[u8]) {
+    static RESP: OnceLock<Resp> = OnceLock::new();
+    let resp = RESP.get_or_init(|| Resp::new(Arc::clone(api()), None));
+    let (one, two) = bytes.split_at(bytes.len() / 2);
+    let replies = in_turns(replies_to(resp, one, two)).expect("memory does not wait");
+    let mut rest = &*replies;
+    while !rest.is_empty() {
+        rest = behind_a_reply(rest).unwrap_or_else(|| panic!("no reply: {}", rest.escape_ascii()));
+    }
+}
+
+/// What stands behind the reply at the beginning of `bytes`, if it is a whole one.
+fn behind_a_reply(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+    let (line, behind) = (bytes.get(..end)?, bytes.get(end + 2..)?);
+    let (kind, said) = line.split_first()?;
+    let number = || std::str::from_utf8(said).ok()?.parse::<i64>().ok();
+    let elements = match kind {
+        b'+' | b'-' if !said.is_empty() => return Some(behind),
+        b':' => return number().map(|_| behind),
+        b'_' if said.is_empty() => return Some(behind),
+        b'$' if number()? == -1 => return Some(behind),
+        b'$' => {
+            let length = usize::try_from(number()?).ok()?;
+            return behind.get(length..)?.strip_prefix(b"\r\n");
+        }
+        b'*' => number()?,
+        b'%' => 2 * number()?,
+        _ => return None,
+    };
+    (0..elements).try_fold(behind, |behind, _| behind_a_reply(behind))
 }

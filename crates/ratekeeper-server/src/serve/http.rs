@@ -8,7 +8,6 @@ mod body;
 mod connection;
 mod framing;
 mod head;
-mod linger;
 mod response;
 mod room;
 mod watched;

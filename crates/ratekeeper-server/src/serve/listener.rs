@@ -4,6 +4,7 @@
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
 mod episode;
+pub(super) mod linger;
 mod places;
 mod stop;
 
@@ -23,6 +24,7 @@ use tokio_rustls::server::TlsStream;
 use self::episode::{Crowd, Exhaustion};
 use self::places::Places;
 pub use self::places::{Place, Spare};
+pub(super) use self::stop::{FIRST_REQUEST_WAIT, leaves_after};
 pub use self::stop::{Finishing, Stop};
 
 /// Connections that are served at once, unless told otherwise.

@@ -19,6 +19,7 @@ use ratekeeper::{Decision, DemandRule, Verdict};
 pub(in crate::serve) use self::families::families;
 use self::histogram::Histogram;
 use super::calls::Endpoint;
+use super::resp::CommandCounts;
 
 /// The upper ends of the buckets for latencies, in seconds.
 const LATENCY_BUCKETS: [f64; 12] =
@@ -36,6 +37,8 @@ pub(crate) struct Metrics {
     endpoints: OfEndpoints,
     batches: Histogram<{ BATCH_BUCKETS.len() }>,
     rules: RuleSeries,
+    /// Of the Redis protocol.
+    pub(super) commands: CommandCounts,
     connections: AtomicU64,
     connections_refused: AtomicU64,
     /// 0 if there is none.
@@ -97,6 +100,11 @@ impl Metrics {
 
     pub(crate) fn connection_closed(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections that are open.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     pub(crate) fn connection_refused(&self) {

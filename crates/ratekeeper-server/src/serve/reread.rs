@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::admin::Admin;
+use super::admin::{Admin, Keyring};
 use super::api::Api;
 use super::listener::Stop;
 use super::sources::Sources;
@@ -39,6 +39,8 @@ pub(super) struct Rereading {
     pub(super) admin: Arc<Admin>,
     pub(super) sources: Arc<Sources>,
     pub(super) api: Arc<Api>,
+    /// The password of the Redis protocol.
+    pub(super) password: Option<Arc<Keyring>>,
 }
 
 impl Rereading {
@@ -51,7 +53,7 @@ impl Rereading {
     async fn follow(self, mut hangup: Signal, stop: Stop) {
         let mut finishing = std::pin::pin!(stop.finishing().wait());
         let (mut certificate, mut token) = (Told::new("certificate"), Told::new("token"));
-        let mut receipt_key = Told::new("receipt key");
+        let (mut receipt_key, mut password) = (Told::new("receipt key"), Told::new("resp password"));
         loop {
             let is_told = tokio::select! {
                 () = &mut finishing => return,
@@ -59,15 +61,16 @@ impl Rereading {
                 () = tokio::time::sleep(REREAD_EVERY) => false,
             };
             let (certificates, admin) = (self.certificates.clone(), Arc::clone(&self.admin));
-            let api = Arc::clone(&self.api);
+            let (api, keyring) = (Arc::clone(&self.api), self.password.clone());
             let read = tokio::task::spawn_blocking(move || {
                 let certificate = certificates.map_or(Ok(Reread::None), |pair| pair.read_again());
-                (certificate, admin.read_again(), api.read_keys_again())
+                let password = keyring.map_or(Ok(Reread::None), |keyring| keyring.read_again());
+                (certificate, admin.read_again(), api.read_keys_again(), password)
             });
             let Ok(read) = read.await else { continue };
             self.note_expiry();
             let (certificate, token) = (certificate.note(&read.0), token.note(&read.1));
-            let receipt_key = receipt_key.note(&read.2);
+            let (receipt_key, password) = (receipt_key.note(&read.2), password.note(&read.3));
             if is_told {
                 let error = self.sources.read_again().await.err().map(|error| format!("{error:#}"));
                 let policies = if error.is_none() { "read" } else { "refused" };
@@ -76,6 +79,7 @@ impl Rereading {
                     certificate,
                     token,
                     receipt_key,
+                    password,
                     error,
                     "told to read everything again"
                 );

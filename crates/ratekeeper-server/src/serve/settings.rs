@@ -3,6 +3,7 @@
 
 mod list;
 mod operators;
+mod resp;
 mod store;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use ratekeeper_http::{Legacy, Reset, SPREAD_PERCENT_MAX};
 pub use self::list::{Secret, Settings};
 pub use self::operators::Source;
 use self::operators::{Operators, Said};
+pub(super) use self::resp::RespConfig;
 pub(super) use self::store::StoreConfig;
 use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
@@ -38,6 +40,7 @@ const GRACE_DEFAULT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Config {
     pub(super) http: SocketAddr,
+    pub(super) resp: Option<RespConfig>,
     pub(super) policy: Option<Secret>,
     pub(super) store: StoreConfig,
     pub(super) instances: NonZeroU32,
@@ -97,13 +100,10 @@ impl Settings {
     pub fn check(self, token: Option<&str>, source: impl Fn(&str) -> Source) -> anyhow::Result<Config> {
         let store = StoreConfig::of(&self)?;
         let mongo = MongoConfig::of(&self)?;
-        for (setting, what) in
-            [(&self.grpc, "grpc: Envoy's rate limit service"), (&self.resp, "resp: the Redis protocol")]
-        {
-            if setting.is_some() {
-                bail!("{what} comes with a later version; this one speaks HTTP");
-            }
+        if self.grpc.is_some() {
+            bail!("grpc: Envoy's rate limit service comes with a later version; this one speaks HTTP");
         }
+        let resp = RespConfig::of(&self)?;
         let http = address("http", self.http.as_deref().unwrap_or(HTTP_DEFAULT))?;
         let admin_http = self.admin_http.as_deref().map(|text| address("admin-http", text)).transpose()?;
         let tls = match (self.tls_cert, self.tls_key) {
@@ -136,6 +136,7 @@ impl Settings {
         let instances = NonZeroU32::new(self.instances.unwrap_or(1));
         Ok(Config {
             http,
+            resp,
             policy: self.policy,
             store,
             instances: instances.context("instances: got 0; expected at least 1")?,
@@ -270,7 +271,7 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 17] = [
+        let cases: [(Settings, &str); 22] = [
             (
                 Settings { mongodb_copy: Some("c".into()), policy: secret("p.toml"), ..Settings::default() },
                 "mongodb-copy: expected the URL of a MongoDB",
@@ -310,7 +311,31 @@ mod tests {
                 Settings { grpc: some("127.0.0.1:1"), ..Settings::default() },
                 "grpc: Envoy's rate limit service comes",
             ),
-            (Settings { resp: some("127.0.0.1:1"), ..Settings::default() }, "resp: the Redis protocol comes"),
+            (Settings { resp: some("6379"), ..Settings::default() }, "resp: got `6379`; expected an address"),
+            (
+                Settings { resp: some("0.0.0.0:6379"), ..Settings::default() },
+                "resp: 0.0.0.0:6379 can be reached from outside, where anybody could use up limits",
+            ),
+            (
+                Settings { resp_on_outage: some("deny"), ..Settings::default() },
+                "resp-on-outage: expected resp beside it",
+            ),
+            (
+                Settings { resp_password_file: Some("p".into()), ..Settings::default() },
+                "resp-password-file: expected resp beside it",
+            ),
+            (
+                Settings { resp: some("127.0.0.1:0"), resp_on_outage: some("error"), ..Settings::default() },
+                "resp-on-outage: got `error`; expected allow or local or deny",
+            ),
+            (
+                Settings {
+                    resp: some("0.0.0.0:1"),
+                    resp_password_file: Some("/nowhere".into()),
+                    ..Settings::default()
+                },
+                "resp-password-file: /nowhere",
+            ),
             (Settings { tls_cert: Some("c".into()), ..Settings::default() }, "tls-cert: expected tls-key"),
             (Settings { threads: Some(0), ..Settings::default() }, "threads: got 0; expected 1 to 256"),
             (Settings { log_format: some("xml"), ..Settings::default() }, "log-format: got `xml`"),

@@ -78,19 +78,22 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         }
         None => (http, None),
     };
-    let listener = Listener::bind(config.http, tls.clone(), Arc::new(http))?;
+    let (listener, tls_of_resp) = (Listener::bind(config.http, tls.clone(), Arc::new(http))?, tls.clone());
     let operators =
         operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
-    let rereading = Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api) };
+    let password = config.resp.as_ref().and_then(|resp| resp.password.clone());
+    let resp = config.resp.map(|resp| resp.bind(&api, tls_of_resp)).transpose()?;
+    let rereading =
+        Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
     tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, operators.as_ref(), &sources.description, &store.description);
+    let _ = introduce(&listener, operators.as_ref(), resp.as_ref(), &sources.description, &store.description);
     let ended = async {
         if serve_all(
-            [Some(listener), operators].into_iter().flatten().collect(),
+            [Some(listener), operators, resp].into_iter().flatten().collect(),
             &stop,
             connections_max,
             config.grace,
@@ -117,6 +120,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 fn introduce(
     listener: &Listener,
     operators: Option<&Listener>,
+    resp: Option<&Listener>,
     policy: &str,
     store: &str,
 ) -> std::io::Result<()> {
@@ -128,6 +132,10 @@ fn introduce(
     writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
     if let Some(operators) = operators {
         writeln!(out, "  operators  {scheme}://{}", reachable(operators.address()))?;
+    }
+    if let Some(resp) = resp {
+        let scheme = if resp.is_encrypted() { "rediss" } else { "redis" };
+        writeln!(out, "  RESP       {scheme}://{}", reachable(resp.address()))?;
     }
     writeln!(out, "  policy     {policy}")?;
     writeln!(out, "  store      {store}")?;

@@ -175,11 +175,11 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let cases: [(&[&str], &str); 11] = [
+        (&["--resp", "0.0.0.0:0"], "can be reached from outside"),
         (&["--http", "0.0.0.0:0"], "can be reached from outside"),
         (&["--http", "nowhere"], "expected an address and a port"),
         (&["--http", &taken], "cannot listen on"),
         (&["--grpc", "127.0.0.1:0"], "comes with a later version"),
-        (&["--resp", "127.0.0.1:0"], "comes with a later version"),
         (&["--config", config], "ratekeeper.toml:2: unknown field `stoer`"),
         (&["--policy", "/nowhere/policy.toml"], "/nowhere/policy.toml"),
         (&["--store", "carrier-pigeon://loft"], "store: "),

@@ -1,10 +1,10 @@
-//! The fuzz target on random input, in every test run. `make fuzz TARGET=json_calls` runs it
+//! The fuzz targets on random input, in every test run. `make fuzz TARGET=json_calls` or `resp_commands` runs one
 //! for as long as one likes.
 
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestRunner};
-use ratekeeper_server::serve::fuzz::json_calls;
+use ratekeeper_server::serve::fuzz::{json_calls, resp_commands};
 use serde_json::Value as Json;
 
 fn runner(cases: u32) -> TestRunner {
@@ -137,4 +137,47 @@ fn members_of_any_kind_are_answered() {
             Ok(())
         })
         .unwrap();
+}
+
+/// Commands of the Redis protocol, cut, joined and changed.
+#[test]
+fn anything_that_is_almost_a_command_has_a_reply() {
+    let pieces = vec![
+        "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n9\r\n$2\r\n30\r\n$2\r\n60\r\n",
+        "*1\r\n$4\r\nPING\r\n",
+        "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n",
+        "*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n",
+        "*3\r\n$4\r\nECHO\r\n$0\r\n\r\n",
+        "cl.throttle k 1 1 1\r\n",
+        "CLIENT SETNAME \"a\\x0a\"\n",
+        "info\r\n",
+        "*",
+        "$",
+        "\r\n",
+        "-1",
+        "0",
+        "99999999999",
+        "'",
+        "\"",
+        "\u{0}",
+        "x\r\ny",
+    ];
+    let cut = (any::<Index>(), any::<Index>(), select(pieces.clone()));
+    let many = (prop::collection::vec(select(pieces), 0..12), prop::collection::vec(cut, 0..4));
+    let changed = many.prop_map(|(pieces, cuts)| {
+        let mut bytes = pieces.concat().into_bytes();
+        for (from, to, piece) in cuts {
+            let (one, two) = (from.index(bytes.len() + 1), to.index(bytes.len() + 1));
+            let (from, to) = (one.min(two), one.max(two).min(one.min(two) + 6));
+            bytes.splice(from..to, piece.bytes());
+        }
+        bytes
+    });
+    let run = |bytes: Vec<u8>| {
+        resp_commands(&bytes);
+        Ok(())
+    };
+    runner(10_000).run(&changed, run).unwrap();
+    runner(2_000).run(&prop::collection::vec(any::<u8>(), 0..200), run).unwrap();
+    resp_commands(&b"PING\r\n".repeat(20_000));
 }

@@ -20,6 +20,8 @@ pub(super) const NAME_DEFAULT: &str = "limit";
 /// What the second and further charges without a name are called in an answer, by their index in the call.
 static NUMBERED: LazyLock<Vec<String>> =
     LazyLock::new(|| (1..=CHARGES_MAX).map(|number| format!("{NAME_DEFAULT}-{number}")).collect());
+/// The name of charges of `CL.THROTTLE`.
+pub(super) const NAME_THROTTLE: &str = "cl.throttle";
 /// What stands before all names: nothing that a policy could say.
 pub(super) const SPACE: &str = "/limit";
 const _: () = assert!(SPACE.len() + 1 + LIMIT_NAME_BYTES_MAX <= NAME_BYTES_MAX, "there is room for both");
@@ -40,6 +42,8 @@ pub(super) fn is_unnamed(name: &str) -> bool {
 pub(crate) struct Names {
     /// Everybody knows of it, so it is shown before it is charged.
     unnamed: Outcomes,
+    /// Of its own, because its callers ask most: no lock and no look into a table.
+    throttle: Outcomes,
     others: RwLock<HashMap<Box<str>, Arc<Outcomes>>>,
     rest: Outcomes,
 }
@@ -49,6 +53,9 @@ impl Names {
     pub(super) fn note(&self, name: &str, decision: &Decision, verdict: Option<&Verdict>) {
         if name == NAME_DEFAULT {
             return self.unnamed.note(decision, verdict);
+        }
+        if name == NAME_THROTTLE {
+            return self.throttle.note(decision, verdict);
         }
         let known = self.others.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone);
         match known.or_else(|| self.found(name)) {
@@ -71,6 +78,7 @@ impl Names {
     /// Shows every name that metrics tell apart with its counts to `show`.
     pub(crate) fn each(&self, mut show: impl FnMut(&str, &Outcomes)) {
         show(NAME_DEFAULT, &self.unnamed);
+        show(NAME_THROTTLE, &self.throttle);
         for (name, outcomes) in &*self.others.read().unwrap_or_else(PoisonError::into_inner) {
             show(name, outcomes);
         }

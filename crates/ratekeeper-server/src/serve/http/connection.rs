@@ -14,19 +14,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
 use super::answer::AnswerBody;
-use super::linger::{LINGER_MAX, linger};
 use super::response::unread;
 use super::watched::Watched;
 use super::{HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, head};
 use crate::serve::calls::{Body, Endpoint};
-use crate::serve::listener::{Finishing, Place, Protocol as _, SPARE_WAIT};
+use crate::serve::listener::linger::{LINGER_MAX, linger};
+use crate::serve::listener::{FIRST_REQUEST_WAIT, Finishing, Place, Protocol as _, SPARE_WAIT, leaves_after};
 use crate::serve::otlp::{self, Parent};
-
-/// From which part of a drain on a connection without a request is closed, in percent.
-const LEAVES_FROM: u32 = 75;
-/// When the server finishes, a connection without a request yet is given so long since it was opened: its first
-/// request is on its way.
-const FIRST_REQUEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection, and whether something goes on on it.
 #[derive(Debug)]
@@ -227,13 +221,6 @@ impl Connection {
             tokio::time::sleep(period).await;
         }
     }
-}
-
-/// How long a connection stays without a request when the server drains. No answer tells its client to leave, and
-/// what the client sends while it is closed is lost. So that is late, and for each at an instant of its own: a client
-/// that sees many ends at once notices the last of them too late.
-fn leaves_after(lasting: Duration) -> Duration {
-    lasting * fastrand::u32(LEAVES_FROM..100) / 100
 }
 
 /// Whether a call with a body was answered without reading all of it: then the connection is closed, or there is

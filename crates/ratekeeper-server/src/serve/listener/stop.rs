@@ -6,6 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+/// From which part of a drain on a connection without a request is closed, in percent.
+const LEAVES_FROM: u32 = 75;
+/// When the server finishes, a connection without a request yet is given so long since it was opened: its first
+/// request is on its way.
+pub(in crate::serve) const FIRST_REQUEST_WAIT: Duration = Duration::from_secs(1);
+
 /// What comes later here is reached later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -79,4 +85,11 @@ impl Finishing {
             _ => None,
         }
     }
+}
+
+/// How long a connection stays without a request when the server drains. No answer tells its client to leave, and
+/// what the client sends while it is closed is lost. So that is late, and for each at an instant of its own: a client
+/// that sees many ends at once notices the last of them too late.
+pub(in crate::serve) fn leaves_after(lasting: Duration) -> Duration {
+    lasting * fastrand::u32(LEAVES_FROM..100) / 100
 }

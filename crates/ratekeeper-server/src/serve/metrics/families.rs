@@ -54,16 +54,17 @@ fn calls(api: &Api) -> Vec<Family> {
     let (sum, buckets) = metrics.batches.read(&BATCH_BUCKETS);
     let mut batches = Family::new("ratekeeper_batch_checks", Kind::Histogram, "Checks in a batch call");
     batches.samples.push(Sample { labels: Vec::new(), value: Value::Buckets(sum, buckets) });
+    let mut commands =
+        Family::new("ratekeeper_resp_commands", Kind::Counter, "Commands of the Redis protocol, by outcome");
+    for (command, outcome, count) in metrics.commands.read() {
+        commands.add(&[("command", command), ("outcome", outcome)], count);
+    }
     vec![
         requests,
         latency,
         batches,
-        Family::of(
-            "ratekeeper_connections",
-            Kind::Gauge,
-            "Connections that are open",
-            read(&metrics.connections),
-        ),
+        commands,
+        Family::of("ratekeeper_connections", Kind::Gauge, "Connections that are open", metrics.connections()),
         Family::of(
             "ratekeeper_connections_refused",
             Kind::Counter,

@@ -38,9 +38,18 @@ settings! {
         #[arg(value_name = "ADDR", env = "RATEKEEPER_GRPC", hide = true)]
         pub grpc: String,
 
-        /// Where the Redis protocol is spoken: comes later
-        #[arg(value_name = "ADDR", env = "RATEKEEPER_RESP", hide = true)]
+        /// Where the Redis protocol is spoken, for CL.THROTTLE [default: nowhere]
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_RESP")]
         pub resp: String,
+
+        /// The password of the Redis protocol is in this file, of at least 16 characters; without one, only a loopback
+        /// address may speak it
+        #[arg(value_name = "FILE", env = "RATEKEEPER_RESP_PASSWORD_FILE")]
+        pub resp_password_file: PathBuf,
+
+        /// What CL.THROTTLE answers while the store is away: allow, local or deny [default: allow]
+        #[arg(value_name = "HOW", env = "RATEKEEPER_RESP_ON_OUTAGE")]
+        pub resp_on_outage: String,
 
         /// A policy, a folder of policies, or the URL of a MongoDB that has them
         #[arg(value_name = "FILE|FOLDER|URL", env = "RATEKEEPER_POLICY", hide_env_values = true)]

@@ -14,16 +14,20 @@ use hyper::rt::{Read, ReadBuf, Write};
 use crate::serve::listener::Finishing;
 
 /// The most bytes that are read and forgotten.
-pub(super) const LINGER_BYTES_MAX: usize = 16 << 20;
+pub(in crate::serve) const LINGER_BYTES_MAX: usize = 16 << 20;
 /// The longest that is read on.
-pub(super) const LINGER_MAX: Duration = Duration::from_secs(5);
+pub(in crate::serve) const LINGER_MAX: Duration = Duration::from_secs(5);
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
 /// Pieces that are read before others have their turn.
 const AT_ONCE: usize = 16;
 
 /// Says that nothing more will be said, and reads on until the client has noticed; not while the server finishes.
-pub(super) async fn linger(mut stream: impl Read + Write + Unpin, wait: Duration, finishing: Finishing) {
+pub(in crate::serve) async fn linger(
+    mut stream: impl Read + Write + Unpin,
+    wait: Duration,
+    finishing: Finishing,
+) {
     let mut left = LINGER_BYTES_MAX;
     let forget = async {
         let closed = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
