@@ -5,6 +5,7 @@
 //! together. Counters are those of charges without a policy, under the name `cl.throttle`.
 
 mod connection;
+mod input;
 mod parse;
 mod reply;
 mod session;

@@ -271,7 +271,7 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 22] = [
+        let cases: [(Settings, &str); 16] = [
             (
                 Settings { mongodb_copy: Some("c".into()), policy: secret("p.toml"), ..Settings::default() },
                 "mongodb-copy: expected the URL of a MongoDB",
@@ -310,31 +310,6 @@ mod tests {
             (
                 Settings { grpc: some("127.0.0.1:1"), ..Settings::default() },
                 "grpc: Envoy's rate limit service comes",
-            ),
-            (Settings { resp: some("6379"), ..Settings::default() }, "resp: got `6379`; expected an address"),
-            (
-                Settings { resp: some("0.0.0.0:6379"), ..Settings::default() },
-                "resp: 0.0.0.0:6379 can be reached from outside, where anybody could use up limits",
-            ),
-            (
-                Settings { resp_on_outage: some("deny"), ..Settings::default() },
-                "resp-on-outage: expected resp beside it",
-            ),
-            (
-                Settings { resp_password_file: Some("p".into()), ..Settings::default() },
-                "resp-password-file: expected resp beside it",
-            ),
-            (
-                Settings { resp: some("127.0.0.1:0"), resp_on_outage: some("error"), ..Settings::default() },
-                "resp-on-outage: got `error`; expected allow or local or deny",
-            ),
-            (
-                Settings {
-                    resp: some("0.0.0.0:1"),
-                    resp_password_file: Some("/nowhere".into()),
-                    ..Settings::default()
-                },
-                "resp-password-file: /nowhere",
             ),
             (Settings { tls_cert: Some("c".into()), ..Settings::default() }, "tls-cert: expected tls-key"),
             (Settings { threads: Some(0), ..Settings::default() }, "threads: got 0; expected 1 to 256"),

@@ -52,7 +52,7 @@ impl RespClient {
         if self.0.read_line(&mut line).ok()? == 0 {
             return None;
         }
-        let line = line.trim_end();
+        let line = line.strip_suffix("\r\n").unwrap_or(&line);
         let (kind, rest) = line.split_at(1);
         let number = || rest.parse::<i64>().unwrap();
         Some(match kind {
@@ -436,7 +436,7 @@ fn counters_are_those_of_charges_without_a_policy() {
 
     // What operators set for everything holds here too.
     let set = |http: &mut crate::client::Client, to: &str| {
-        let call = json!({ "rule": "*", "emergency": to, "reason": "test", "seconds": 60 });
+        let call = json!({ "rule": "*", "emergency": to, "for": "1h" });
         let reply = http.call("/v1/emergencies/set", &call);
         assert_eq!(reply.status, 200, "{}", reply.text());
     };

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf as _, BufMut as _, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use hyper_util::rt::TokioIo;
 use ratekeeper::{Decision, InvalidInput};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use super::parse::{Arguments, COMMAND_BYTES_MAX, Command, Parsed, ProtocolError};
+use super::input::{Input, Source};
+use super::parse::{Arguments, Command, Parsed, ProtocolError};
 use super::reply::Replies;
 use super::session::{After, Session};
 use super::{Resp, throttle};
@@ -26,8 +26,6 @@ use crate::serve::listener::{FIRST_REQUEST_WAIT, Finishing, Place, Protocol as _
 pub const REPLIES_BYTES_MAX: usize = 16 << 10;
 /// Charges of a pipeline that are judged together on a store that waits for I/O.
 pub const TOGETHER_MAX: usize = 64;
-/// Bytes that a connection is read into, and keeps while it is not busy.
-const INPUT_BYTES: usize = 2 << 10;
 /// The longest that a last word is tried to be said.
 const LAST_WORD_WAIT: Duration = Duration::from_secs(1);
 /// The place of `CL.THROTTLE` in the table.
@@ -36,7 +34,6 @@ const THROTTLE: Option<usize> = Some(0);
 /// A connection while it is served.
 pub(super) struct Connection<'r> {
     resp: &'r Resp,
-    progress: &'r Progress,
     session: Session,
     arguments: Arguments,
     replies: Replies,
@@ -77,7 +74,7 @@ impl Connection<'_> {
         place: Place,
         from: Option<IpAddr>,
     ) where
-        S: AsyncRead + AsyncWrite + Unpin + Send,
+        S: Source + AsyncWrite + Unpin + Send,
     {
         if place.is_spare() {
             last_word(&mut stream, resp.refused()).await;
@@ -94,9 +91,7 @@ impl Connection<'_> {
                     progress.is_finishing.store(true, Ordering::Relaxed);
                     tokio::select! {
                         biased;
-                        // First: what has arrived until now is seen, and may be a command.
                         end = &mut served => end.unwrap_or(End::Gone),
-                        () = progress.unless_busy() => End::Gone,
                         () = progress.until_quiet(&resp, finishing.clone()) => End::Gone,
                     }
                 }
@@ -176,23 +171,22 @@ fn is_throttle(command: Command<'_>) -> bool {
 /// Everything that is said on a connection.
 async fn talk<S>(resp: &Resp, stream: &mut S, progress: &Progress, from: Option<IpAddr>) -> io::Result<End>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Source + AsyncWrite + Unpin,
 {
     let mut connection = Connection {
         resp,
-        progress,
         session: Session::new(resp, from),
         arguments: Arguments::default(),
         replies: Replies::default(),
         subject: String::new(),
         decision: Decision::default(),
     };
-    let mut input = BytesMut::new();
+    let mut input = Input::default();
     loop {
-        if !connection.progress.read(stream, &mut input).await? {
+        if !progress.read(stream, &mut input).await? {
             return Ok(End::Gone);
         }
-        let (length, after) = connection.answer_all(&input, stream).await?;
+        let (length, after) = connection.answer_all(input.unread(), stream).await?;
         input.advance(length);
         if let Err(ProtocolError(error)) = &after {
             connection.replies.error(&format!("ERR {error}"));
@@ -208,9 +202,6 @@ where
         match after {
             Ok(After::GoOn) => {}
             Ok(After::Close) | Err(_) => return Ok(End::LastWord),
-        }
-        if input.is_empty() && progress.is_finishing.load(Ordering::Relaxed) {
-            return Ok(End::Gone);
         }
     }
 }
@@ -258,21 +249,10 @@ async fn last_word<S: AsyncWrite + Unpin>(stream: &mut S, word: &[u8]) {
 impl Progress {
     /// Reads what the client sends, behind what is there already; false if it sends nothing more.
     #[inline]
-    async fn read<S: AsyncRead + Unpin>(&self, stream: &mut S, input: &mut BytesMut) -> io::Result<bool> {
-        let is_full = input.len() == input.capacity();
-        if input.is_empty() && input.capacity() > COMMAND_BYTES_MAX {
-            *input = BytesMut::new();
-        }
-        // More room only for those who use it.
-        input.reserve(if is_full && !input.is_empty() {
-            COMMAND_BYTES_MAX - INPUT_BYTES
-        } else {
-            INPUT_BYTES
-        });
-        self.has_part.store(!input.is_empty(), Ordering::Relaxed);
+    async fn read(&self, source: &mut impl Source, input: &mut Input) -> io::Result<bool> {
+        self.has_part.store(!input.unread().is_empty(), Ordering::Relaxed);
         self.is_reading.store(true, Ordering::Relaxed);
-        let room = input.capacity().min(COMMAND_BYTES_MAX).saturating_sub(input.len()).max(1);
-        let read = stream.read_buf(&mut (&mut *input).limit(room)).await?;
+        let read = input.read(source, || self.is_finishing.load(Ordering::Relaxed)).await?;
         self.is_reading.store(false, Ordering::Relaxed);
         Ok(read > 0)
     }
@@ -324,19 +304,18 @@ impl Progress {
         }
         tokio::task::yield_now().await;
     }
-
-    /// At once if nothing is under way, and else never. Of a command that is not complete nobody knows when it will be.
-    async fn unless_busy(&self) {
-        if !self.is_reading.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 /// All replies to what a client has sent in two pieces: for fuzzers.
 pub(in crate::serve) async fn replies_to(resp: &Resp, one: &[u8], two: &[u8]) -> Vec<u8> {
-    let mut stream = tokio::io::join(one.chain(two), Vec::new());
+    let mut stream = tokio::io::join(tokio::io::AsyncReadExt::chain(one, two), Vec::new());
     // In memory nothing fails.
     let _ = talk(resp, &mut stream, &Progress::default(), None).await;
     stream.into_inner().1
+}
+
+impl Source for tokio::io::Join<tokio::io::Chain<&[u8], &[u8]>, Vec<u8>> {
+    fn has_unread(&self) -> bool {
+        true
+    }
 }

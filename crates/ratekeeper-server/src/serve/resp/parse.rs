@@ -275,7 +275,7 @@ mod tests {
             (b"PING\r\n", &["PING"], 6),
             (b" ping  x \nrest", &["ping", "x"], 10),
             (b"\r\n", &[], 2),
-            (b"echo \"a b\\x41\\n\\\"\" 'c\\'d'\r\n", &["echo", r#"a bA\n\""#, r"c\'d"], 28),
+            (b"echo \"a b\\x41\\n\\\"\" 'c\\'d'\r\n", &["echo", r#"a bA\n\""#, r"c\'d"], 27),
             (b"a'b'\r\n", &["ab"], 6),
         ];
         for (bytes, expected, length) in cases {

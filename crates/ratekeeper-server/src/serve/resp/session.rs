@@ -311,13 +311,15 @@ fn tell_commands(command: Command<'_>, replies: &mut Replies) {
 }
 
 fn describe(known: &Known, replies: &mut Replies) {
-    replies.array(6);
+    replies.array(10);
     replies.text(known.name);
     replies.integer(known.arity);
     replies.array(known.flags.len());
     known.flags.iter().for_each(|flag| replies.status(flag));
     // The first key, the last one and the step between two.
     (0..3).for_each(|_| replies.integer(known.key));
+    // Categories, tips, where keys are, subcommands: clients want to see the lists.
+    (0..4).for_each(|_| replies.array(0));
 }
 
 fn document(known: &Known, replies: &mut Replies) {

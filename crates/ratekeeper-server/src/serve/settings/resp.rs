@@ -53,3 +53,36 @@ impl RespConfig {
         Listener::bind(self.address, tls, Arc::new(resp))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        let some = |text: &str| Some(text.to_owned());
+        let (nothing, password) = (Settings::default, Some("/nowhere".into()));
+        let inside = || Settings { resp: some("127.0.0.1:0"), ..nothing() };
+        let outside = || Settings { resp: some("0.0.0.0:6379"), ..nothing() };
+        let cases = [
+            (Settings { resp: some("6379"), ..nothing() }, "resp: got `6379`; expected an address"),
+            (outside(), "resp: 0.0.0.0:6379 can be reached from outside, where anybody could use up limits"),
+            (Settings { resp_password_file: password.clone(), ..outside() }, "resp-password-file: /nowhere"),
+            (Settings { resp_password_file: password, ..nothing() }, "resp-password-file: expected resp"),
+            (
+                Settings { resp_on_outage: some("deny"), ..nothing() },
+                "resp-on-outage: expected resp beside it",
+            ),
+            (
+                Settings { resp_on_outage: some("error"), ..inside() },
+                "resp-on-outage: got `error`; expected allow or local or deny",
+            ),
+        ];
+        for (settings, start) in cases {
+            let error = format!("{:#}", RespConfig::of(&settings).unwrap_err());
+            assert!(error.starts_with(start), "{error}");
+        }
+        assert!(RespConfig::of(&nothing()).unwrap().is_none());
+        assert!(RespConfig::of(&inside()).unwrap().is_some());
+    }
+}
