@@ -313,6 +313,16 @@ fn commands_of_clients_are_answered_as_redis_answers_them() {
     assert_eq!((all.len(), &throttle[0], &throttle[3]), (11, &text("cl.throttle"), &Reply::Number(1)));
     assert!(matches!(client.call("COMMAND DOCS cl.throttle"), Reply::List(told) if told.len() == 2));
     assert!(matches!(client.call("COMMAND INFO get ping"), Reply::List(told) if told[0] == Reply::Null));
+    assert_eq!(client.call("QUIT"), ok());
+    assert!(client.is_over());
+}
+
+#[test]
+fn clients_choose_the_version_of_the_protocol() {
+    let (rig, _) = Setup::default().in_memory();
+    let mut client = RespClient::connect(listen(&rig, |resp| resp));
+    let text = |text: &str| Reply::Text(text.to_owned());
+    let Reply::Number(id) = client.call("CLIENT ID") else { panic!() };
     let hello = |proto: i64, id: i64| {
         vec![
             text("server"),
