@@ -8,6 +8,8 @@ import tomllib
 SLOWER_MAX = 0.03
 # Less than this below it is not worth a word.
 FASTER_MIN = 0.03
+# What a path may take of another one: checks with a data directory of those in memory.
+PAIRS = {("memory-data-dir", "memory-admitted"): 1.05}
 HEAD = """\
 # What each path costs in instructions: the baseline of `make bench-instructions`, which writes this file. How
 # to make a new one is in CONTRIBUTING.md.
@@ -72,3 +74,14 @@ def compare(baseline: dict[str, float], now: dict[str, float]) -> tuple[str, boo
         cells = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:]))]
         lines.append("  ".join([*cells, said]).rstrip())
     return "\n".join(lines), all(row[-1] in ("", "faster") for row in rows)
+
+
+def beyond_pairs(now: dict[str, float]) -> list[str]:
+    """The paths that take more of another one than they may, a line each."""
+    counted = {pair: most for pair, most in PAIRS.items() if all(name in now for name in pair)}
+    ratios = {pair: now[pair[0]] / now[pair[1]] for pair in counted}
+    return [
+        f"{name} takes {ratio:.3f} of {other}; at most {counted[name, other]:.2f}"
+        for (name, other), ratio in ratios.items()
+        if ratio > counted[name, other]
+    ]

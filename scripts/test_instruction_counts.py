@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 import unittest
 
-from instruction_counts import Counts, compare, other_versions
+from instruction_counts import Counts, beyond_pairs, compare, other_versions
 
 MADE_WITH = {"rustc": "1.95.0", "redis": "7.0.15"}
 
@@ -52,6 +52,18 @@ class Comparing(unittest.TestCase):
             "a                    1.0          1.0  1.000",
             "a-long-name  1,000,000.0  1,000,000.0  1.000",
         ])
+
+
+class Pairs(unittest.TestCase):
+    """What one path may take of another."""
+
+    def test_a_data_directory_costs_five_percent_at_most(self) -> None:
+        self.assertEqual(beyond_pairs({"memory-admitted": 1000.0, "memory-data-dir": 1050.0}), [])
+        self.assertEqual(
+            beyond_pairs({"memory-admitted": 1000.0, "memory-data-dir": 1051.0}),
+            ["memory-data-dir takes 1.051 of memory-admitted; at most 1.05"],
+        )
+        self.assertEqual(beyond_pairs({"memory-data-dir": 1051.0}), [])
 
 
 class Keeping(unittest.TestCase):
