@@ -9,7 +9,7 @@ SECONDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
 	test-of-store-tests test-of-store-tests-share test-alerts test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
-	bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
+	bench-cluster bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,16 +66,17 @@ test-chart: chaos-built ## The Helm chart: Helm and schemas of Kubernetes take i
 chaos-built: servers
 	$(CARGO) test --workspace --all-features --locked --no-run --test broken --test serve
 
-test-chaos: chaos-built ## Servers fail under load of three processes, what was admitted is checked; after test-python (budget: 2 minutes)
-	$(CHAOS) --seed 1 --seconds 60
+test-chaos: chaos-built ## Servers fail under load of three processes, what was admitted is checked; after test-python (budget: 3 minutes)
+	$(CHAOS) --seed 1 --seconds 120
 
-test-chaos-long: chaos-built ## The same for longer and on more servers; after test-python (budget: 4 minutes)
-	$(CHAOS) --seed 2 --seconds 200 --topologies single,single-redis,sentinel,sentinel-valkey
+test-chaos-long: chaos-built ## The same on other servers, and failovers that lose nothing; after test-python (budget: 5 minutes)
+	$(CHAOS) --seed 2 --seconds 180 --topologies single-redis,sentinel-valkey,cluster-valkey,several
+	$(CHAOS) --seed 3 --seconds 60 --replicas 1 --topologies sentinel,cluster --faults kill-primary,pause-primary,fail-over,hand-over
 
-chaos: chaos-built ## The same by itself, with SEED=1 SECONDS=60 TOPOLOGIES=single,sentinel FAULTS=pause,... (2 minutes, once it is built)
+chaos: chaos-built ## The same by itself, with SEED=1 SECONDS=60 TOPOLOGIES=single,cluster FAULTS=pause,... REPLICAS=1 (2 minutes, once it is built)
 	$(PYTHON) scripts/python_tests.py --install
 	$(CHAOS) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TOPOLOGIES),--topologies $(TOPOLOGIES)) \
-		$(if $(FAULTS),--faults $(FAULTS)) $(if $(KEEP),--keep $(KEEP))
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(REPLICAS),--replicas $(REPLICAS)) $(if $(KEEP),--keep $(KEEP))
 
 wheel: ## The Python package for release, into target/wheels
 	$(PYTHON) scripts/python_wheel.py
@@ -116,6 +117,9 @@ bench-peers: ## The limiters in Python and Node that bench-redis compares with, 
 
 bench-redis: servers bench-peers ## Compare the Redis store with its peers; writes docs/benchmarks.md (9 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features redis --bin redis -- --out ../docs/benchmarks.md
+
+bench-cluster: servers ## Compare the Redis store on three primaries with one server; writes docs/benchmarks.md (6 minutes, quiet machine)
+	cd benches && $(CARGO) run --release --locked --features cluster --bin cluster -- --out ../docs/benchmarks.md
 
 bench-http: ## A web service with limits, without, and with tower_governor's; writes docs/benchmarks.md (6 minutes, quiet machine, needs wrk)
 	cd benches && $(CARGO) run --release --locked --features http --bin http -- --out ../docs/benchmarks.md

@@ -10,17 +10,20 @@
 //! - [`rss`], [`accuracy`], [`allocations`]: bytes per key, exactness, allocations;
 //! - [`targets`] and [`report`]: what we promised, and what came out;
 //! - [`command`]: the command line that comparisons share;
+//! - `cluster`, behind the feature of that name: three primaries against one server;
 //! - `http`, behind the feature of that name: a web service with and without limits;
 //! - `policy`, behind the feature of that name: which rules apply to a request;
 //! - `redis`, behind the feature of that name: the same on real servers;
 //! - `server`, behind the feature of that name: our server against another;
-//! - `machine`, for both of these: cores, CPU time and memory of processes.
+//! - `machine`, for those on servers: cores, CPU time and memory of processes.
 
 use std::error::Error;
 
 pub mod accuracy;
 pub mod allocations;
 pub mod candidate;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod command;
 pub mod conditions;
 pub mod floor;
@@ -28,7 +31,7 @@ pub mod floor;
 pub mod http;
 pub mod key;
 pub mod limiter;
-#[cfg(any(feature = "redis", feature = "server"))]
+#[cfg(any(feature = "cluster", feature = "redis", feature = "server"))]
 pub mod machine;
 pub mod measure;
 pub mod ours;
