@@ -98,6 +98,8 @@ pub(crate) struct Event {
     pub(crate) start: u64,
     /// When all was well again as far as the servers know.
     pub(crate) end: u64,
+    /// Whether a replica had what was admitted.
+    pub(crate) is_confirmed: bool,
 }
 
 impl Event {
@@ -106,6 +108,7 @@ impl Event {
         match self.fault {
             // Ahead, windows end early; back, they begin anew.
             Fault::StepClock => 2,
+            Fault::KillPrimary | Fault::PausePrimary | Fault::FailOver if self.is_confirmed => 0,
             _ if self.fault.loses().is_some() => 1,
             _ => 0,
         }

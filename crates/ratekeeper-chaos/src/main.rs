@@ -60,6 +60,9 @@ struct RunOptions {
     /// A Python that has the package; without it, that load is left out
     #[arg(long)]
     python: Option<PathBuf>,
+    /// How many replicas must have a charge before it is answered: then failovers lose none, and the checker holds that
+    #[arg(long, default_value_t = 0)]
+    replicas: usize,
     /// Gives one process twice the limits, which the checker has to find
     #[arg(long)]
     broken: bool,
@@ -82,6 +85,8 @@ struct LoadOptions {
     log: PathBuf,
     #[arg(long)]
     seed: u64,
+    #[arg(long, default_value_t = 0)]
+    replicas: usize,
 }
 
 /// What a call to the store may take in all, which every process of the load is given.

@@ -82,7 +82,12 @@ fn strike(
             let during = at_random(&mut random, FAULT_MILLIS);
             let start = now_micros();
             servers.suffer(*fault, during, &mut random);
-            events.push(Event { fault: *fault, start, end: now_micros() });
+            events.push(Event {
+                fault: *fault,
+                start,
+                end: now_micros(),
+                is_confirmed: options.replicas > 0,
+            });
             let took = Duration::from_micros(now_micros() - start);
             eprintln!("  {:>6.1} s  {} ({took:.1?})", begin.elapsed().as_secs_f64(), fault.name());
             sleep(at_random(&mut random, GAP_MILLIS));

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::servers::{Flavour, Server, SlowWay};
 
 use crate::fault::Fault;
 
@@ -28,7 +28,7 @@ pub(crate) enum Topology {
     Cluster,
     /// The same on Valkey
     ClusterValkey,
-    /// Three independent servers, on Redis
+    /// Three independent servers, on Valkey, whose clocks are stepped as well
     Several,
 }
 
@@ -44,7 +44,7 @@ pub(crate) trait Servers {
 
 impl Topology {
     /// Those that are run unless others are named.
-    pub(crate) const ALL: [Self; 2] = [Self::Single, Self::Sentinel];
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Several];
 
     pub(crate) fn start(self) -> Box<dyn Servers> {
         match self {
@@ -54,7 +54,7 @@ impl Topology {
             Self::SentinelValkey => Box::new(trio::Watched::start(Flavour::Valkey9)),
             Self::Cluster => Box::new(cluster::Six::start(Flavour::Redis7)),
             Self::ClusterValkey => Box::new(cluster::Six::start(Flavour::Valkey9)),
-            Self::Several => Box::new(several::Several::start(Flavour::Redis7)),
+            Self::Several => Box::new(several::Several::start(Flavour::Valkey9)),
         }
     }
 
@@ -73,6 +73,20 @@ impl Topology {
 
 /// How far a clock is stepped.
 pub(crate) const STEP: Duration = Duration::from_secs(5);
+
+/// What happens to a way for a while; not if the fault is none of a way.
+fn disturb(way: &SlowWay, fault: Fault, during: Duration) -> bool {
+    match fault {
+        Fault::Sever => way.sever(),
+        Fault::HoldAll => way.hold(true, true),
+        Fault::HoldAnswers => way.hold(false, true),
+        _ => return false,
+    }
+    sleep(during);
+    way.mend();
+    way.hold(false, false);
+    true
+}
 
 /// Takes the scripts from a server again and again.
 fn flush_scripts(servers: &[&Server], during: Duration) {

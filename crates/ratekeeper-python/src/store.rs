@@ -145,10 +145,11 @@ impl Store {
     /// that is silent for longer than `deadline` is an outage; no call takes longer than
     /// `total`, which is four deadlines unless given. A server that keeps failing is
     /// not asked again until a probe reaches it (the breaker). A server that is down
-    /// is no error here. `password_file` is read again for every new connection.
+    /// is no error here. `password_file` is read again for every new connection. What is
+    /// admitted is told once `replicas` of the server have it (`WAIT`); see docs/redis.md.
     #[staticmethod]
     #[pyo3(signature = (url, *, prefix = "", deadline = 0.025, total = None, password_file = None, connections = 1,
-        queue_max = 10_000, breaker_consecutive = 5, breaker_failure_percent = 50,
+        queue_max = 10_000, replicas = 0, breaker_consecutive = 5, breaker_failure_percent = 50,
         breaker_calls_min = 20, breaker_period = 5.0, breaker_probe_after = 0.05, breaker_probe_after_max = 2.0,
         certificate_authority = None, clock = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -160,6 +161,7 @@ impl Store {
         password_file: Option<std::path::PathBuf>,
         #[pyo3(from_py_with = whole)] connections: i64,
         #[pyo3(from_py_with = whole)] queue_max: i64,
+        #[pyo3(from_py_with = whole)] replicas: i64,
         #[pyo3(from_py_with = whole)] breaker_consecutive: i64,
         #[pyo3(from_py_with = whole)] breaker_failure_percent: i64,
         #[pyo3(from_py_with = whole)] breaker_calls_min: i64,
@@ -180,9 +182,10 @@ impl Store {
         let deadline = duration("deadline", deadline)?;
         let connections = fitting("connections", connections, "1 to 64 connections")?;
         let queue_max = fitting("queue_max", queue_max, SMALL)?;
+        let replicas = fitting("replicas", replicas, "0 to 16 replicas")?;
         let mut options = OpenOptions::new().redis(|redis| {
             let redis = redis.prefix(prefix).deadline(deadline).breaker(breaker);
-            redis.connections(connections).queue_max(queue_max)
+            redis.connections(connections).queue_max(queue_max).replicas(replicas)
         });
         if let Some(total) = total {
             let total = duration("total", total)?;

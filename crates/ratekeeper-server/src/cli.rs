@@ -12,7 +12,8 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 use clap_complete::Shell;
 
 use self::look::{
-    AuditOptions, CountersOptions, ExplainOptions, InspectOptions, TokenCommand, TopOptions, UsageOptions,
+    AuditOptions, CountersOptions, ExplainOptions, InspectOptions, PoliciesOptions, ResetOptions,
+    TokenCommand, TopOptions, UsageOptions,
 };
 use self::operate::{EmergencyCommand, ModeCommand, OverridesCommand};
 use crate::commands::serve::ServeOptions;
@@ -82,6 +83,9 @@ pub(crate) enum Command {
     /// Shows the counters of a key: what is left of which limit, and until when
     #[command(after_help = LOOK_HELP)]
     Inspect(InspectOptions),
+    /// Forgets what a key has used, under every rule or one
+    #[command(after_help = RESET_HELP)]
+    Reset(ResetOptions),
     /// Lists the counters of a service, a rule or an organisation, a page at a time
     Counters(CountersOptions),
     /// Shows what a project or a key has used and has left under every rule
@@ -92,6 +96,8 @@ pub(crate) enum Command {
     Explain(Box<ExplainOptions>),
     /// Shows the keys and rules that are limited most, live
     Top(TopOptions),
+    /// Shows the policy in force: its limits, plans and custom limits, and its history
+    Policies(PoliciesOptions),
     /// Shows who changed what
     Audit(AuditOptions),
     /// Makes tokens for the calls of a server that take one
@@ -106,6 +112,8 @@ pub(crate) enum Command {
     /// Prints versions: of the program, of its script, of what is kept in stores
     Version(VersionOptions),
 }
+
+const RESET_HELP: &str = "Exit status: 0 counters were forgotten, 1 there was none, 2 could not do it.";
 
 const LOOK_HELP: &str = "Exit status: 0 there is something to show, 1 there is nothing, 2 could not look.";
 

@@ -29,7 +29,7 @@ fn window(service: &str, start: u64, count: u64) -> Vec<Call> {
 }
 
 fn loss(start: u64, end: u64) -> Event {
-    Event { fault: Fault::KillPrimary, start, end }
+    Event { fault: Fault::KillPrimary, start, end, is_confirmed: false }
 }
 
 fn uncovered(findings: &Findings) -> u64 {
@@ -92,8 +92,11 @@ fn a_loss_covers_the_limit_once_and_no_more() {
 
 #[test]
 fn a_fault_that_loses_nothing_covers_nothing() {
-    let pause = [Event { fault: Fault::Pause, start: START, end: START + SECOND }];
+    let pause = [Event { fault: Fault::Pause, start: START, end: START + SECOND, is_confirmed: false }];
     assert_eq!(uncovered(&check(&window("log", START, 9), &pause)), 1);
+    // Nor does the death of a primary whose replica had all that was admitted.
+    let confirmed = [Event { is_confirmed: true, ..loss(START, START + SECOND) }];
+    assert_eq!(uncovered(&check(&window("log", START, 9), &confirmed)), 1);
 }
 
 #[test]
@@ -125,6 +128,11 @@ fn a_step_of_the_clock_is_taken_off_before_anything_is_compared() {
     let after = window("log", START + 3 * SECOND + SECOND / 2, 8);
     let calls: Vec<Call> = ahead.chain(after).collect();
     assert_eq!(uncovered(&check(&calls, &[])), 8);
-    let stepped = [Event { fault: Fault::StepClock, start: START + 2 * SECOND, end: START + 4 * SECOND }];
+    let stepped = [Event {
+        fault: Fault::StepClock,
+        start: START + 2 * SECOND,
+        end: START + 4 * SECOND,
+        is_confirmed: false,
+    }];
     assert_eq!(uncovered(&check(&calls, &stepped)), 0);
 }

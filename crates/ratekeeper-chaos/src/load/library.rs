@@ -29,7 +29,9 @@ pub(crate) fn run(options: &LoadOptions) -> anyhow::Result<()> {
 
 async fn ask(options: &LoadOptions) -> anyhow::Result<()> {
     let url: StoreUrl = options.target.parse()?;
-    let store = open(&url, &OpenOptions::new().redis(|redis| redis.deadline(DEADLINE).total(TOTAL)))?.store();
+    let settings =
+        OpenOptions::new().redis(|redis| redis.deadline(DEADLINE).total(TOTAL).replicas(options.replicas));
+    let store = open(&url, &settings)?.store();
     let policies = Policies::builder().mode(None).build()?;
     for service in &SERVICES {
         let path = options.policies.join(format!("{}.toml", service.name));

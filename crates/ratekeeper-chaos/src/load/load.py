@@ -80,7 +80,8 @@ async def main(options: dict[str, str]) -> None:
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), ended.set()), daemon=True).start()
     control, log = Control(), list[str]()
     threading.Thread(target=control.of_thread, daemon=True).start()
-    store = ratekeeper.Store.redis(options["target"], deadline=float(options["deadline"]), total=float(options["total"]))
+    store = ratekeeper.Store.redis(options["target"], deadline=float(options["deadline"]), total=float(options["total"]),
+                                   replicas=int(options["replicas"]))
     policies = ratekeeper.Policies()
     for path in sorted(pathlib.Path(options["policies"]).glob("*.toml")):
         policies.install(path.read_text())

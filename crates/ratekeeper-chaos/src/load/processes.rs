@@ -45,16 +45,17 @@ impl Processes {
     ) -> anyhow::Result<Self> {
         let mut all = Self { asking: Vec::new(), server: None };
         let own = std::env::current_exe()?;
+        let replicas = options.replicas.to_string();
         let seed = |number: u64| options.seed.wrapping_mul(10).wrapping_add(number).to_string();
         let mut library = Command::new(&own);
         library
             .arg("load-library")
-            .args(["--target", url, "--seed", &seed(1)])
+            .args(["--target", url, "--seed", &seed(1), "--replicas", &replicas])
             .arg("--policies")
             .arg(of_library);
         all.ask("library", library, folder, "--log")?;
         if let Some(server) = &options.server {
-            let (process, address) = serve(server, url, policies)?;
+            let (process, address) = serve(server, url, policies, &replicas)?;
             all.server = Some(process);
             let mut http = Command::new(&own);
             http.arg("load-http")
@@ -64,7 +65,7 @@ impl Processes {
             all.ask("http", http, folder, "--log")?;
         }
         if let Some(python) = &options.python {
-            let command = with_python(python, url, folder, policies, &seed(3))?;
+            let command = with_python(python, url, folder, policies, [&seed(3), &replicas])?;
             all.ask("python", command, folder, "log")?;
         }
         Ok(all)
@@ -136,7 +137,7 @@ impl Drop for Process {
 }
 
 /// Starts the server; returns where it speaks HTTP.
-fn serve(server: &Path, url: &str, policies: &Path) -> anyhow::Result<(Process, String)> {
+fn serve(server: &Path, url: &str, policies: &Path, replicas: &str) -> anyhow::Result<(Process, String)> {
     let mut command = Command::new(server);
     // Nothing of the environment of whoever runs this.
     let named = |name: &str| name.starts_with("RATEKEEPER_") || name == "RATE_LIMIT_MODE";
@@ -149,6 +150,7 @@ fn serve(server: &Path, url: &str, policies: &Path) -> anyhow::Result<(Process, 
         .arg(policies);
     let millis = |bound: Duration| bound.as_millis().to_string();
     command.args(["--store-deadline", &millis(DEADLINE), "--store-total", &millis(TOTAL)]);
+    command.args(["--store-replicas", replicas]);
     let mut process = Process::spawn(command.stdout(Stdio::piped()))?;
     let mut said = BufReader::new(process.child.stdout.take().context("its output")?);
     let mut line = String::new();
@@ -172,7 +174,7 @@ fn with_python(
     url: &str,
     folder: &Path,
     policies: &Path,
-    seed: &str,
+    [seed, replicas]: [&str; 2],
 ) -> anyhow::Result<Command> {
     let program = folder.join("load.py");
     std::fs::write(&program, PYTHON)?;
@@ -183,6 +185,7 @@ fn with_python(
     command.args([
         format!("target={url}"),
         format!("seed={seed}"),
+        format!("replicas={replicas}"),
         format!("services={}", services.join("+")),
     ]);
     command.args([format!("policies={}", policies.display()), format!("callers={CALLERS}")]);

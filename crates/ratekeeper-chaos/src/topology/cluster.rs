@@ -1,35 +1,43 @@
-//! Three primaries and a replica of each.
+//! Three primaries and a replica of each, each reached through a proxy.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use ratekeeper_testkit::servers::{Answer, Cluster, Flavour, Server};
+use ratekeeper_testkit::servers::{Answer, Cluster, Flavour, Server, SlowWay};
 
-use super::{Servers, fill_memory, flush_scripts};
+use super::{Servers, disturb, fill_memory, flush_scripts};
 use crate::fault::Fault;
 
 /// So many slots move in a fault.
 const SLOTS_MOVED: u32 = 8;
 
-pub(super) struct Six(Cluster);
+pub(super) struct Six {
+    ways: Vec<SlowWay>,
+    cluster: Cluster,
+}
 
 impl Six {
     pub(super) fn start(flavour: Flavour) -> Self {
-        Self(Cluster::start(flavour))
+        let mut cluster = Cluster::start(flavour);
+        let ways: Vec<SlowWay> =
+            cluster.nodes.iter().map(|node| SlowWay::to(node.port(), Duration::ZERO)).collect();
+        ways.iter().enumerate().for_each(|(index, way)| cluster.announce(index, way.port()));
+        cluster.until_settled();
+        Self { ways, cluster }
     }
 
     fn primary(&self, random: &mut fastrand::Rng) -> usize {
-        let primaries = self.0.primaries();
+        let primaries = self.cluster.primaries();
         primaries[random.usize(..primaries.len())]
     }
 
     fn all(&self) -> Vec<&Server> {
-        self.0.nodes.iter().collect()
+        self.cluster.nodes.iter().collect()
     }
 
     /// Moves slots that have counters, each with a rest when half of its keys are on either side.
     fn reshard(&self, during: Duration, random: &mut fastrand::Rng) {
-        let Self(cluster) = self;
+        let Self { cluster, .. } = self;
         for _ in 0..SLOTS_MOVED {
             let primaries = cluster.primaries();
             let from = primaries[random.usize(..primaries.len())];
@@ -46,7 +54,7 @@ impl Six {
 
 impl Servers for Six {
     fn url(&self) -> String {
-        self.0.url()
+        self.cluster.url()
     }
 
     fn faults(&self) -> &'static [Fault] {
@@ -55,6 +63,9 @@ impl Servers for Six {
             Fault::PausePrimary,
             Fault::HandOver,
             Fault::Pause,
+            Fault::Sever,
+            Fault::HoldAll,
+            Fault::HoldAnswers,
             Fault::KillReplica,
             Fault::Reshard,
             Fault::FlushScripts,
@@ -64,38 +75,41 @@ impl Servers for Six {
 
     fn suffer(&mut self, fault: Fault, during: Duration, random: &mut fastrand::Rng) {
         let primary = self.primary(random);
+        if disturb(&self.ways[primary], fault, during) {
+            return self.cluster.until_settled();
+        }
         match fault {
             Fault::KillPrimary => {
-                self.0.nodes[primary].kill();
-                self.0.replace_the_dead(primary);
+                self.cluster.nodes[primary].kill();
+                self.cluster.replace_the_dead(primary);
                 sleep(during);
-                self.0.restart(primary);
+                self.cluster.restart(primary);
             }
             Fault::PausePrimary => {
-                self.0.nodes[primary].pause();
-                self.0.replace_the_dead(primary);
+                self.cluster.nodes[primary].pause();
+                self.cluster.replace_the_dead(primary);
                 sleep(during);
-                self.0.nodes[primary].resume();
+                self.cluster.nodes[primary].resume();
             }
             Fault::HandOver => {
-                self.0.fail_over(primary);
+                self.cluster.fail_over(primary);
             }
             Fault::Pause => {
-                self.0.nodes[primary].pause();
+                self.cluster.nodes[primary].pause();
                 sleep(during);
-                self.0.nodes[primary].resume();
+                self.cluster.nodes[primary].resume();
             }
             Fault::KillReplica => {
-                let replica = self.0.replica_of(primary).expect("a replica that runs");
-                self.0.nodes[replica].kill();
+                let replica = self.cluster.replica_of(primary).expect("a replica that runs");
+                self.cluster.nodes[replica].kill();
                 sleep(during);
-                self.0.restart(replica);
+                self.cluster.restart(replica);
             }
             Fault::Reshard => self.reshard(during, random),
             Fault::FlushScripts => flush_scripts(&self.all(), during),
             Fault::FillMemory => fill_memory(&self.all(), during),
             other => unreachable!("{other:?} is no fault of a cluster"),
         }
-        self.0.until_settled();
+        self.cluster.until_settled();
     }
 }

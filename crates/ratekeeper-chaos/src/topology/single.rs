@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratekeeper_testkit::servers::{Flavour, Server, SlowWay};
 
-use super::{STEP, Servers, fill_memory, flush_scripts};
+use super::{STEP, Servers, disturb, fill_memory, flush_scripts};
 use crate::fault::Fault;
 
 pub(super) struct Single {
@@ -55,6 +55,9 @@ impl Servers for Single {
     }
 
     fn suffer(&mut self, fault: Fault, during: Duration, _: &mut fastrand::Rng) {
+        if disturb(&self.way, fault, during) {
+            return;
+        }
         match fault {
             Fault::KillAndRestart => {
                 self.server.kill();
@@ -65,16 +68,6 @@ impl Servers for Single {
                 self.server.pause();
                 sleep(during);
                 self.server.resume();
-            }
-            Fault::Sever => {
-                self.way.sever();
-                sleep(during);
-                self.way.mend();
-            }
-            Fault::HoldAll | Fault::HoldAnswers => {
-                self.way.hold(fault == Fault::HoldAll, true);
-                sleep(during);
-                self.way.hold(false, false);
             }
             Fault::FlushScripts => flush_scripts(&[&self.server], during),
             Fault::FillMemory => fill_memory(&[&self.server], during),

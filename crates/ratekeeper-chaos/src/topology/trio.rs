@@ -1,12 +1,12 @@
-//! A primary, its replica and three sentinels.
+//! A primary, its replica and three sentinels, who all go to the servers through proxies.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use ratekeeper_testkit::servers::{Flavour, SERVICE, Server, Trio};
+use ratekeeper_testkit::servers::{Flavour, SERVICE, Server, Trio, TrioOptions};
 use ratekeeper_testkit::wait::until;
 
-use super::{Servers, fill_memory, flush_scripts};
+use super::{Servers, disturb, fill_memory, flush_scripts};
 use crate::fault::Fault;
 
 /// From one failover to the next sentinels wait for twice as long.
@@ -16,7 +16,7 @@ pub(super) struct Watched(Trio);
 
 impl Watched {
     pub(super) fn start(flavour: Flavour) -> Self {
-        let trio = Trio::start(flavour);
+        let trio = Trio::start_with(flavour, TrioOptions { ways: true, ..TrioOptions::default() });
         for sentinel in &trio.sentinels {
             let set = ["SENTINEL", "SET", SERVICE, "failover-timeout", FAILOVER_MILLIS];
             assert_eq!(sentinel.cli(&set), "OK");
@@ -54,6 +54,9 @@ impl Servers for Watched {
             Fault::PausePrimary,
             Fault::FailOver,
             Fault::Pause,
+            Fault::Sever,
+            Fault::HoldAll,
+            Fault::HoldAnswers,
             Fault::KillReplica,
             Fault::KillSentinel,
             Fault::FlushScripts,
@@ -63,12 +66,15 @@ impl Servers for Watched {
 
     fn suffer(&mut self, fault: Fault, during: Duration, random: &mut fastrand::Rng) {
         let primary = self.primary();
+        if disturb(&self.0.ways[primary], fault, during) {
+            return self.until_settled();
+        }
         match fault {
             Fault::KillPrimary => {
                 self.0.servers[primary].kill();
                 self.0.replace_the_dead(primary);
                 sleep(during);
-                self.0.servers[primary].restart();
+                self.0.restart(primary);
             }
             Fault::PausePrimary => {
                 self.0.servers[primary].pause();
@@ -85,7 +91,7 @@ impl Servers for Watched {
             Fault::KillReplica => {
                 self.0.servers[1 - primary].kill();
                 sleep(during);
-                self.0.servers[1 - primary].restart();
+                self.0.restart(1 - primary);
             }
             Fault::KillSentinel => {
                 let sentinel = random.usize(..self.0.sentinels.len());

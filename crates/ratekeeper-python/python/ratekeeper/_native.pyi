@@ -509,6 +509,7 @@ class Store:
         password_file: str | PathLike[str] | None = None,
         connections: int = 1,
         queue_max: int = 10_000,
+        replicas: int = 0,
         breaker_consecutive: int = 5,
         breaker_failure_percent: int = 50,
         breaker_calls_min: int = 20,
@@ -528,7 +529,8 @@ class Store:
         that is silent for longer than `deadline` is an outage; no call takes longer than
         `total`, which is four deadlines unless given. A server that keeps failing is
         not asked again until a probe reaches it (the breaker). A server that is down
-        is no error here. `password_file` is read again for every new connection.
+        is no error here. `password_file` is read again for every new connection. What is
+        admitted is told once `replicas` of the server have it (`WAIT`); see docs/redis.md.
         """
 
     @staticmethod

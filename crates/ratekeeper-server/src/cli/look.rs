@@ -37,6 +37,26 @@ pub(crate) struct InspectOptions {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ResetOptions {
+    #[command(flatten)]
+    pub(crate) of: InspectOptions,
+
+    /// Reset every rule without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoliciesOptions {
+    /// Whose policy, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) look: LookOptions,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CountersOptions {
     /// Of this service
     #[arg(long, value_name = "NAME", conflicts_with = "rule")]

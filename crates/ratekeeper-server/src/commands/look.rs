@@ -1,4 +1,5 @@
-//! `ratekeeper inspect`, `counters`, `usage`, `explain`, `top` and `audit`: the commands that only look.
+//! `ratekeeper inspect`, `counters`, `usage`, `explain`, `policies`, `top` and `audit`, which only look; and `reset`,
+//! which forgets what was looked at.
 //!
 //! Each is a call of the HTTP API, sent to a server or answered in this process on the store itself, as those that
 //! change something are.
@@ -12,8 +13,10 @@ use std::process::ExitCode;
 use serde_json::{Value as Json, json};
 
 use super::operate::Operation;
+use super::operate::report::shown;
 use crate::cli::look::{
-    AuditOptions, CountersOptions, ExplainOptions, InspectOptions, LookOptions, UsageOptions,
+    AuditOptions, CountersOptions, ExplainOptions, InspectOptions, LookOptions, PoliciesOptions,
+    ResetOptions, UsageOptions,
 };
 pub(crate) use top::top;
 
@@ -38,6 +41,22 @@ pub(crate) fn inspect(options: &InspectOptions) -> anyhow::Result<ExitCode> {
     let body = json!({ "key": options.key, "rule": options.rule, "service": options.service });
     let is_good = |answer: &Json| has_any(answer, &["rules", "stored"]);
     look("/v1/inspect", body, &options.look, report::inspected, is_good).run()
+}
+
+pub(crate) fn reset(options: &ResetOptions) -> anyhow::Result<ExitCode> {
+    let of = &options.of;
+    let body = json!({ "key": of.key, "rule": of.rule, "service": of.service });
+    let is_good = |answer: &Json| answer["forgotten"].as_u64().is_some_and(|count| count > 0);
+    let is_broad = of.rule.is_none() && !options.yes;
+    let question =
+        is_broad.then(|| format!("forget what {} has used under every rule?", shown(&json!(of.key))));
+    let operation = look("/v1/counters/reset", body, &of.look, report::forgotten, is_good);
+    Operation { question, ..operation }.run()
+}
+
+pub(crate) fn policies(options: &PoliciesOptions) -> anyhow::Result<ExitCode> {
+    let body = json!({ "service": options.service });
+    look("/v1/policies/get", body, &options.look, report::policy, |answer| has_any(answer, &["rules"])).run()
 }
 
 pub(crate) fn usage(options: &UsageOptions) -> anyhow::Result<ExitCode> {

@@ -155,7 +155,7 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 34] = [
+pub static CALLS: [Call; 35] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
     Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
@@ -202,6 +202,9 @@ pub static CALLS: [Call; 34] = [
     Call::post("/v1/inspect", Read, BODY_BYTES_MAX, |asked| later(asked.api.inspect(asked.body))),
     Call::post("/v1/explain/rules", Read, BODY_BYTES_MAX, |asked| later(asked.api.explain_rules(asked.body))),
     Call::post("/v1/counters/list", Read, BODY_BYTES_MAX, |asked| later(asked.api.list_counters(asked.body))),
+    Call::post("/v1/counters/reset", Operate, BODY_BYTES_MAX, |asked| {
+        later(asked.api.reset_key(asked.caller, asked.body))
+    }),
     Call::post("/v1/policies/get", Read, BODY_BYTES_MAX, |asked| later(asked.api.get_policy(asked.body))),
     Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
     Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),

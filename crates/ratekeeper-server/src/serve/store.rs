@@ -58,7 +58,8 @@ fn options(config: &StoreConfig, url: &StoreUrl) -> anyhow::Result<OpenOptions> 
         .memory(|memory| memory.max_keys(config.memory_keys).max_ids(config.memory_ids))
         .redis(|redis| {
             let redis = redis.deadline(config.deadline).total(config.total);
-            redis.prefix(&config.prefix).connections(config.connections).queue_max(config.queue_max)
+            let redis = redis.prefix(&config.prefix).connections(config.connections);
+            redis.queue_max(config.queue_max).replicas(config.replicas)
         });
     let options = match &config.password_file {
         Some(file) => options.redis(|redis| redis.password_file(file)),

@@ -37,7 +37,7 @@ fn folder() -> (tempfile::TempDir, String) {
 }
 
 /// Two requests passed and one was denied. `look` says where policies are looked at, `place` where all else is.
-fn looked_at(look: &[&str], place: &[&str]) {
+fn looked_at(look: &[&str], place: &[&str], served: &Served) {
     is_done(&at("inspect project:42", look), 0, &["search/per-project", "project:42", "2/h"]);
     is_done(&at("usage --organisation 7 --project 42", look), 0, &["LEFT", "search/per-project"]);
     // Before the relief: of what was reset, nothing is limited.
@@ -69,6 +69,18 @@ fn looked_at(look: &[&str], place: &[&str]) {
     is_done(&at(explain, look), 0, &["9 of 9 left"]);
     is_done(&at("audit", place), 0, &["overrides/set", "abuse"]);
     is_done(&at("audit --by nobody", place), 1, &["nothing was changed"]);
+    is_done(
+        &at("policies", look),
+        0,
+        &["service search", "search/per-project", "2/h", "project:{identity.project}"],
+    );
+    is_done(&at("reset project:42", look), 2, &["--yes does it without asking"]);
+    is_done(&at("reset planet:mars --yes", look), 2, &["a key under which a rule counts"]);
+    let call = r#"{"identity": {"org": "7", "project": "42"}}"#;
+    assert_eq!(served.ask("POST", "/v1/check", call).0, 200);
+    is_done(&at("reset project:42 --yes", look), 0, &["counters that were forgotten: 1"]);
+    is_done(&at("reset project:42 --rule search/per-project", look), 1, &["nothing was counted"]);
+    is_done(&at("audit", place), 0, &["counters/reset"]);
 }
 
 #[test]
@@ -89,7 +101,7 @@ fn a_server_in_memory_is_looked_at() {
     );
     assert_eq!(told["rules"][0]["rule"], "search/per-project");
     is_done(&at("counters", &place), 0, &["a store in memory keeps no names", "project:42"]);
-    looked_at(&place, &place);
+    looked_at(&place, &place, &served);
 }
 
 #[test]
@@ -106,7 +118,7 @@ fn a_store_is_looked_at_by_a_policy() {
     is_done(&at("inspect nobody", &place), 1, &["nothing is counted under this key"]);
     is_done(&at("counters --service search", &place), 0, &["project:42", "token_bucket"]);
     let look = ["--store", url.as_str(), "--timeout", "20000", "--policy", policy.as_str()];
-    looked_at(&look, &place);
+    looked_at(&look, &place, &served);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::servers::{Cluster, Flavour, Server};
 use serde_json::{Value as Json, json};
 
 use crate::served::{STORE_DEADLINE, Served};
@@ -99,6 +99,34 @@ fn copied(place: &[&str]) {
     std::fs::write(file, ended).expect("a file");
     is_done(&at(&format!("overrides import {file}"), place), 0, "set 0; 1 have ended and were left out");
     is_done(&at("overrides clear --organisation 8 --yes", place), 0, "deleted");
+}
+
+/// Services on Application Kit have their overrides under its own names, which a cluster cannot have.
+#[test]
+fn overrides_of_application_kit_are_copied_to_a_cluster() {
+    let (old, cluster) = (Server::start(Flavour::Redis7), Cluster::start(Flavour::Redis7));
+    let set = |key: &str, limit: &str| {
+        assert_eq!(old.cli(&["HSET", key, "max_requests", limit, "expiry", "60"]), "2");
+    };
+    set("ratelimit_override:/datasets/{dataset_id}/search:7:42", "500");
+    set("ratelimit_org_override:search/per-project:7", "50");
+    let (from, to) = (old.url(), cluster.url());
+    let (from, to) = (["--store", from.as_str()], ["--store", to.as_str()]);
+    let exported = at("overrides export", &from);
+    is_done(&exported, 0, "dataset_id");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("overrides.jsonl");
+    std::fs::write(&file, &exported.stdout).expect("a file");
+    is_done(&at(&format!("overrides import {}", file.display()), &to), 0, "set 2");
+    let copied = at("overrides export", &to);
+    let sorted = |output: &Output| {
+        let mut lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&copied), sorted(&exported));
+    let of_project = "overrides get /datasets/{dataset_id}/search --organisation 7 --project 42";
+    is_done(&at(of_project, &to), 0, "has 500 per 60s");
 }
 
 fn serve(policy: &std::path::Path, store: &str) -> Served {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ratekeeper::bounds::AUDIT_LINES_MAX;
-use ratekeeper::{RedisStore, Store};
+use ratekeeper::store::open;
+use ratekeeper::{OpenOptions, RedisStore, Store};
 use ratekeeper_server::serve::{Admin, Role, Token};
-use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::servers::{Cluster, Flavour, Server};
 use ratekeeper_testkit::wait;
 use serde_json::{Value as Json, json};
 
@@ -266,6 +267,42 @@ fn a_key_is_inspected_without_charging_it_in_memory_and_on_a_server() {
 }
 
 #[test]
+fn a_key_is_reset_by_its_name_under_every_rule_or_one() {
+    for store in [None, Some(Server::start(Flavour::Redis7))] {
+        let rig = match &store {
+            None => Setup::policy(POLICY).in_memory().0,
+            Some(server) => Setup::policy(POLICY).start(on_redis(server)),
+        };
+        let mut client = rig.client();
+        let mut search = request();
+        search["path"] = json!("/search");
+        assert_eq!(client.call("/v1/check", &search).status, 200);
+        let used = |client: &mut Client| {
+            let told = done(client, "/v1/inspect", &json!({ "key": "user:ann" }));
+            told["rules"][0]["limits"][0]["used"].as_u64().unwrap()
+        };
+        assert_eq!(used(&mut client), 1);
+        let elsewhere = json!({ "key": "user:ann", "rule": "search/per-project" });
+        assert_eq!(client.call("/v1/counters/reset", &elsewhere).json()["field"], "key");
+        let nobody = json!({ "key": "planet:mars" });
+        assert_eq!(client.call("/v1/counters/reset", &nobody).status, 422);
+        assert_eq!(used(&mut client), 1);
+        let told = done(&mut client, "/v1/counters/reset", &json!({ "key": "user:ann" }));
+        assert!(told["forgotten"].as_u64().unwrap() >= 1, "{told}");
+        assert_eq!(used(&mut client), 0);
+        let entry = &entries(&mut client)[0];
+        assert_eq!(
+            (&entry["call"], &entry["about"][0]),
+            (&json!("/v1/counters/reset"), &json!({ "rule": "search/per-user", "key": "user:ann" }))
+        );
+        assert_eq!(client.call("/v1/check", &search).status, 200);
+        let one = json!({ "key": "user:ann", "rule": "search/per-user" });
+        done(&mut client, "/v1/counters/reset", &one);
+        assert_eq!(used(&mut client), 0);
+    }
+}
+
+#[test]
 fn counters_are_listed_a_page_at_a_time() {
     let server = Server::start(Flavour::Redis7);
     let rig = Setup::policy(POLICY).start(on_redis(&server));
@@ -324,7 +361,28 @@ fn the_policy_in_force_is_shown_with_its_limits_and_its_history() {
 #[test]
 fn every_change_reaches_three_servers() {
     let server = Server::start(Flavour::Redis7);
-    let rigs: Vec<Rig> = (0..3).map(|_| Setup::policy(POLICY).start(on_redis(&server))).collect();
+    reaches_three(POLICY, || on_redis(&server));
+}
+
+/// The same on a cluster, where overrides and switches are on different nodes.
+#[test]
+fn every_change_reaches_three_servers_on_a_cluster() {
+    let cluster = Cluster::start(Flavour::Valkey9);
+    // An override is beside its counters, so the key names the organisation.
+    let policy =
+        POLICY.replace("'project:{identity.project}'", "'project:{identity.org}:{identity.project}'");
+    let policy: &str =
+        policy.replace("'user:{identity.user}'\noverrides = true", "'user:{identity.user}'").leak();
+    let store = || {
+        let _within = RUNTIME.enter();
+        let options = OpenOptions::new().redis(|redis| redis.deadline(Duration::from_secs(20)));
+        open(&cluster.url().parse().unwrap(), &options).unwrap().store()
+    };
+    reaches_three(policy, store);
+}
+
+fn reaches_three(policy: &'static str, store: impl Fn() -> Arc<dyn Store>) {
+    let rigs: Vec<Rig> = (0..3).map(|_| Setup::policy(policy).start(store())).collect();
     let mut clients: Vec<Client> = rigs.iter().map(Rig::client).collect();
     let mut slowest = Duration::ZERO;
     let mut changed = |clients: &mut Vec<Client>, path: &str, call: Json, status: u16| {

@@ -108,6 +108,7 @@ fn fields_are_those_that_are_read() {
         ("/v1/inspect", "InspectCall"),
         ("/v1/audit", "AuditCall"),
         ("/v1/counters/list", "CountersCall"),
+        ("/v1/counters/reset", "InspectCall"),
         ("/v1/policies/get", "PolicyGetCall"),
     ];
     for (path, schema) in calls {

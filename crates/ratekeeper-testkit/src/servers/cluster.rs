@@ -25,6 +25,8 @@ pub struct Cluster {
     /// At the start 0 to 2 are the primaries, each with a third of the slots, and 3 to 5 their replicas, in this order.
     pub nodes: Vec<Server>,
     options: ClusterOptions,
+    /// Where nodes say that they are, if it is not where they listen.
+    announced: Vec<Option<u16>>,
 }
 
 /// What its nodes want of those who ask.
@@ -68,7 +70,8 @@ impl Cluster {
             let node = Server::node(flavour, &directives, tls);
             nodes.push(node);
         }
-        let cluster = Self { nodes, options };
+        let announced = vec![None; nodes.len()];
+        let cluster = Self { nodes, options, announced };
         cluster.form();
         cluster
     }
@@ -137,8 +140,9 @@ impl Cluster {
     /// The URL with all nodes.
     #[must_use]
     pub fn url(&self) -> String {
-        let place = |node: &Server| format!("127.0.0.1:{}", node.node_port());
-        let places: Vec<String> = self.nodes.iter().map(place).collect();
+        let port = |(node, announced): (&Server, &Option<u16>)| announced.unwrap_or_else(|| node.node_port());
+        let ports = self.nodes.iter().zip(&self.announced).map(port);
+        let places: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         let scheme = if self.options.tls { "rediss" } else { "redis" };
         let login = self.options.password.map_or_else(String::new, |password| format!(":{password}@"));
         format!("{scheme}+cluster://{login}{}", places.join(","))
@@ -163,7 +167,7 @@ impl Cluster {
     #[must_use]
     pub fn replica_of(&self, primary: usize) -> Option<usize> {
         let nodes = self.seen_by(primary)?;
-        let replicas = nodes.replicas_of(self.nodes[primary].port());
+        let replicas = nodes.replicas_of(self.known_port(primary));
         replicas
             .into_iter()
             .filter_map(|port| self.numbered(port))
@@ -191,7 +195,7 @@ impl Cluster {
     /// Waits until the slots of a primary that was killed or paused are served by its replica, and all that run know.
     pub fn replace_the_dead(&self, primary: usize) -> usize {
         let witness = self.running().find(|index| *index != primary).expect("a node that runs");
-        let slot = self.seen_by(witness).and_then(|nodes| nodes.a_slot_of(self.nodes[primary].port()));
+        let slot = self.seen_by(witness).and_then(|nodes| nodes.a_slot_of(self.known_port(primary)));
         let slot = slot.expect("a primary with slots");
         self.set_patience(DOWN_SOON_MILLIS);
         until("another primary", || self.owner(slot).is_some_and(|owner| owner != primary));
@@ -202,7 +206,7 @@ impl Cluster {
     }
 
     fn until_known_as_primary(&self, index: usize) {
-        let port = self.nodes[index].port();
+        let port = self.known_port(index);
         until("nodes that all know the new primary", || {
             self.running().all(|node| {
                 self.is_ok(node) && self.seen_by(node).is_some_and(|nodes| nodes.serving().contains(&port))
@@ -215,6 +219,23 @@ impl Cluster {
         self.nodes[index].restart();
         let millis = if self.options.impatient { FORM_MILLIS } else { DOWN_AFTER_MILLIS };
         let _ = self.ask(index, &["CONFIG", "SET", "cluster-node-timeout", millis]);
+        self.say_announced(index);
+    }
+
+    /// Lets a node say that it is at another port, where a way to it is: all who ask it go there, its replica too.
+    pub fn announce(&mut self, index: usize, port: u16) {
+        self.announced[index] = Some(port);
+        self.say_announced(index);
+        until("nodes that know the port", || {
+            self.running().all(|node| self.seen_by(node).is_some_and(|nodes| nodes.has(port)))
+        });
+    }
+
+    fn say_announced(&self, index: usize) {
+        if let Some(port) = self.announced[index] {
+            let set = ["CONFIG", "SET", "cluster-announce-port", &port.to_string()];
+            assert_eq!(self.ask(index, &set), "OK");
+        }
     }
 
     /// Takes the scripts from all nodes that run.
@@ -262,12 +283,17 @@ impl Cluster {
         Some(value.trim().to_owned())
     }
 
+    /// The port by which nodes know each other.
+    fn known_port(&self, index: usize) -> u16 {
+        self.announced[index].unwrap_or_else(|| self.nodes[index].port())
+    }
+
     fn seen_by(&self, index: usize) -> Option<Nodes> {
         self.try_ask(index, &["CLUSTER", "NODES"]).ok().map(|answer| Nodes::read(&answer))
     }
 
     fn numbered(&self, port: u16) -> Option<usize> {
-        self.nodes.iter().position(|node| node.port() == port)
+        (0..self.nodes.len()).find(|index| self.known_port(*index) == port)
     }
 
     fn as_user<'a>(&self, arguments: &[&'a str]) -> Vec<&'a str> {

@@ -105,10 +105,12 @@ impl Server {
     /// speaks TLS, both do, with the same certificate.
     #[must_use]
     pub fn sentinel(&self, quorum: u32, directives: &[(&str, &str)]) -> Self {
-        let (port, tls) = match self.tls_port {
-            Some(port) => (port, Tls::Of(self.dir())),
-            None => (self.port, Tls::None),
-        };
+        self.sentinel_at(self.tls_port.unwrap_or(self.port), quorum, directives)
+    }
+
+    /// The same for sentinels that find the server at another port, where a way to it is.
+    pub(super) fn sentinel_at(&self, port: u16, quorum: u32, directives: &[(&str, &str)]) -> Self {
+        let tls = if self.tls_port.is_some() { Tls::Of(self.dir()) } else { Tls::None };
         let monitor = format!("monitor {} 127.0.0.1 {port} {quorum}", super::SERVICE);
         let mut all = vec![("sentinel", &*monitor)];
         all.extend(self.tls_port.map(|_| ("tls-replication", "yes")));

@@ -1,6 +1,8 @@
 //! A primary, its replica, and three sentinels that watch them.
 
-use super::{Flavour, Server, as_user};
+use std::time::Duration;
+
+use super::{Flavour, Server, SlowWay, as_user};
 use crate::wait::until;
 
 /// The name under which the sentinels of a [`Trio`] know their primary.
@@ -24,6 +26,8 @@ pub struct Trio {
     /// The primary at the start, and its replica.
     pub servers: [Server; 2],
     pub sentinels: Vec<Server>,
+    /// By which everybody goes to the servers, in the same order, if that was wanted.
+    pub ways: Vec<SlowWay>,
     options: TrioOptions,
 }
 
@@ -34,6 +38,8 @@ pub struct TrioOptions {
     pub password: Option<&'static str>,
     /// The password of the sentinels.
     pub sentinel_password: Option<&'static str>,
+    /// Whether there is a way in front of each server.
+    pub ways: bool,
 }
 
 impl Trio {
@@ -51,14 +57,24 @@ impl Trio {
             directives.extend([("requirepass", password), ("masterauth", password)]);
         }
         let primary = Server::start_with(flavour, &directives);
-        let place = format!("127.0.0.1 {}", primary.port());
+        let mut ways = Vec::new();
+        if options.ways {
+            ways.push(SlowWay::to(primary.port(), Duration::ZERO));
+        }
+        let place = format!("127.0.0.1 {}", ways.first().map_or(primary.port(), SlowWay::port));
         directives.push(("replicaof", &place));
         let replica = Server::start_with(flavour, &directives);
+        if options.ways {
+            ways.push(SlowWay::to(replica.port(), Duration::ZERO));
+        }
+        for (server, way) in [&primary, &replica].into_iter().zip(&ways) {
+            say_announced(server, &options, way);
+        }
         until("a replica that follows", || {
             ask(&replica, options.password, &["INFO", "replication"]).contains("master_link_status:up")
         });
-        let sentinels = (0..SENTINELS).map(|_| sentinel(&primary, &options)).collect();
-        let trio = Self { servers: [primary, replica], sentinels, options };
+        let sentinels = (0..SENTINELS).map(|_| sentinel(&primary, ways.first(), &options)).collect();
+        let trio = Self { servers: [primary, replica], sentinels, ways, options };
         trio.sentinels.iter().for_each(|sentinel| assert_eq!(trio.sentinel(sentinel, &HASTE), "OK"));
         until("sentinels that know each other and the replica", || trio.is_settled());
         trio
@@ -98,7 +114,20 @@ impl Trio {
     fn named_by(&self, sentinel: &Server) -> Option<usize> {
         let place = self.sentinel(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
         let port = place.lines().nth(1)?.parse().ok()?;
-        self.servers.iter().position(|server| server.port() == port)
+        (0..self.servers.len()).find(|index| self.known_port(*index) == port)
+    }
+
+    /// The port by which sentinels and servers know a server.
+    fn known_port(&self, index: usize) -> u16 {
+        self.ways.get(index).map_or_else(|| self.servers[index].port(), SlowWay::port)
+    }
+
+    /// Starts a server again that was killed, empty.
+    pub fn restart(&mut self, index: usize) {
+        self.servers[index].restart();
+        if let Some(way) = self.ways.get(index) {
+            say_announced(&self.servers[index], &self.options, way);
+        }
     }
 
     /// Makes the replica the primary, while both run; returns when all sentinels say so.
@@ -147,7 +176,13 @@ impl Trio {
     }
 }
 
-fn sentinel(primary: &Server, options: &TrioOptions) -> Server {
+/// Lets a server say that it is where the way to it is, as a replica.
+fn say_announced(server: &Server, options: &TrioOptions, way: &SlowWay) {
+    let set = ["CONFIG", "SET", "replica-announce-port", &way.port().to_string()];
+    assert_eq!(ask(server, options.password, &set), "OK");
+}
+
+fn sentinel(primary: &Server, way: Option<&SlowWay>, options: &TrioOptions) -> Server {
     let down = format!("down-after-milliseconds {SERVICE} {DOWN_AFTER_MILLIS}");
     let failover = format!("failover-timeout {SERVICE} {FAILOVER_MILLIS}");
     let login = options.password.map(|password| format!("auth-pass {SERVICE} {password}"));
@@ -155,7 +190,10 @@ fn sentinel(primary: &Server, options: &TrioOptions) -> Server {
     directives.extend(login.iter().map(|login| ("sentinel", login.as_str())));
     // With it they ask each other, too.
     directives.extend(options.sentinel_password.map(|password| ("requirepass", password)));
-    primary.sentinel(QUORUM, &directives)
+    match way {
+        Some(way) => primary.sentinel_at(way.port(), QUORUM, &directives),
+        None => primary.sentinel(QUORUM, &directives),
+    }
 }
 
 fn ask(server: &Server, password: Option<&'static str>, arguments: &[&str]) -> String {

@@ -105,6 +105,8 @@ pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
 pub const TOTAL_MAX: Duration = Duration::from_secs(240);
 /// The most connections one store may have.
 pub const CONNECTIONS_MAX: usize = 64;
+/// The most replicas that a store may wait for.
+pub const REPLICAS_MAX: usize = 16;
 /// How long the secret that signs receipts is kept since it was last asked for.
 const SECRET_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// The longest prefix of keys, in bytes.
@@ -152,6 +154,7 @@ pub struct RedisStoreBuilder {
     password: Option<Password>,
     sentinel_password: Option<Password>,
     connections: usize,
+    replicas: usize,
     breaker: BreakerPolicy,
     clock: Option<Arc<dyn Clock>>,
     ca: Option<Vec<u8>>,
@@ -175,6 +178,7 @@ impl RedisStore {
             password: None,
             sentinel_password: None,
             connections: 1,
+            replicas: 0,
             breaker: BreakerPolicy::default(),
             clock: None,
             ca: None,
@@ -289,6 +293,15 @@ impl RedisStoreBuilder {
         Self { connections, ..self }
     }
 
+    /// How many replicas must have a charge before it is answered (`WAIT`): none, unless this says otherwise. A failover to
+    /// one of them loses nothing that was admitted. An admission that fewer confirm within half a deadline is an error (it
+    /// stays charged), which the rule's failure policy decides; denials stand. It costs a round trip to the replicas
+    /// for each batch.
+    #[must_use]
+    pub fn replicas(self, replicas: usize) -> Self {
+        Self { replicas, ..self }
+    }
+
     /// When to stop asking a server that fails, and how soon to try again.
     #[must_use]
     pub fn breaker(self, breaker: BreakerPolicy) -> Self {
@@ -378,6 +391,7 @@ impl RedisStoreBuilder {
             bounds,
             clock: self.clock.clone(),
             connections: self.connections,
+            replicas: self.replicas,
             failures: Arc::clone(failures),
             runtime: runtime.clone(),
         }
@@ -394,7 +408,7 @@ impl RedisStoreBuilder {
 
     /// What was given that cannot be, and what could.
     fn out_of_bounds(&self, url: &StoreUrl) -> Option<(String, &'static str)> {
-        let Self { prefix, deadline, queue_max, connections, .. } = self;
+        let Self { prefix, deadline, queue_max, connections, replicas, .. } = self;
         let total = self.whole();
         let bounds = [
             (
@@ -422,6 +436,11 @@ impl RedisStoreBuilder {
                 (1..=CONNECTIONS_MAX).contains(connections),
                 format!("{connections} connections"),
                 "1 to 64 connections",
+            ),
+            (
+                *replicas <= REPLICAS_MAX,
+                format!("{replicas} replicas to wait for"),
+                "at most 16 replicas that confirm a charge",
             ),
             (self.has_valid_ca(url), "a certificate authority".to_owned(), authority_of(url)),
             (
@@ -529,7 +548,7 @@ impl Inner {
         if reply.answer().is_conflict() {
             return Err(reservation.conflict().into());
         }
-        let mut decision = reply.answer().decision(check).inspect_err(|error| way.note(error))?;
+        let mut decision = reply.decision(check).inspect_err(|error| way.note(error))?;
         // A record that is repeated knows for itself.
         if reservation.held_for().is_some() && decision.origin() != Origin::Repeat {
             decision.set_held();
@@ -651,7 +670,7 @@ impl Store for RedisStore {
             self.inner.meetings.note(check);
             let reply = way.ask(Item::check(&self.inner.layout, check)).await?;
             // Answered, but perhaps only that nothing could be written.
-            reply.answer().decision(check).inspect_err(|error| way.note(error))
+            reply.decision(check).inspect_err(|error| way.note(error))
         })
     }
 
@@ -737,6 +756,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("queue_max", &self.queue_max)
             .field("total", &self.whole())
             .field("connections", &self.connections)
+            .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
 }

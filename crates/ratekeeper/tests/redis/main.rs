@@ -25,6 +25,7 @@ mod poison;
 mod poisoned_numbers;
 #[cfg(feature = "policy")]
 mod policies;
+mod replicas;
 mod script;
 mod sentinel;
 mod setup;

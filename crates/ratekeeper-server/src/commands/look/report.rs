@@ -89,6 +89,46 @@ pub(super) fn inspected(answer: &Json) -> String {
     if parts.is_empty() { "nothing is counted under this key".to_owned() } else { parts.join("\n\n") }
 }
 
+pub(super) fn forgotten(answer: &Json) -> String {
+    match answer["forgotten"].as_u64() {
+        Some(0) | None => "nothing was counted under this key".to_owned(),
+        Some(count) => format!("counters that were forgotten: {count}"),
+    }
+}
+
+/// The limits of a policy, a line each, and what became of it.
+pub(super) fn policy(answer: &Json) -> String {
+    let mut rows = Vec::new();
+    for rule in list(answer, "rules") {
+        let keys: Vec<String> = list(rule, "keys").map(shown).collect();
+        let mut add = |quotas: &Json, of: &str| {
+            for (name, quota) in quotas.as_object().into_iter().flatten() {
+                rows.push([shown(&json!(name)), of.to_owned(), keys.join(", "), shown(quota)]);
+            }
+        };
+        add(&rule["quotas"], "");
+        list(rule, "plans").for_each(|plan| add(&plan["quotas"], &format!("plan {}", shown(&plan["of"]))));
+        list(rule, "custom").for_each(|key| add(&key["quotas"], &format!("key {}", shown(&key["of"]))));
+    }
+    let source = shown(&answer["source"]);
+    let from = if source.is_empty() { String::new() } else { format!(", from {source}") };
+    let mut parts = vec![format!("service {}{from}", shown(&answer["service"]))];
+    parts.push(table(["LIMIT", "OF", "KEYS", "QUOTA"], rows.into_iter()));
+    let loads = list(answer, "history").map(|load| {
+        let at = load["at_seconds"].as_u64().map(|seconds| seconds.saturating_mul(1_000_000));
+        let became = match load["refusal"].as_str() {
+            Some(_) => format!("refused: {}", shown(&load["refusal"])),
+            None => "in force".to_owned(),
+        };
+        [instant(&json!(at)), became, shown(&load["digest"]), shown(&load["source"])]
+    });
+    let loads: Vec<[String; 4]> = loads.collect();
+    if !loads.is_empty() {
+        parts.push(table(["AT", "BECAME", "DIGEST", "SOURCE"], loads.into_iter()));
+    }
+    parts.join("\n\n")
+}
+
 fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
     let rows = keys.flat_map(|found| {
         let (rule, key) = (shown(&found["rule"]), shown(&found["key"]));
@@ -239,9 +279,10 @@ mod tests {
             "not_applied": [{ "rule": evil, "why": evil }],
             "stored": [{ "rule": evil, "key": evil, "counters": [{ "name": evil }] }],
             "counters": [{ "rule": evil, "key": evil, "counters": [] }], "names_are_kept": true,
+            "service": evil, "source": evil, "history": [{ "at_seconds": 0, "refusal": evil, "source": evil }],
             "entries": [{ "by": evil, "call": evil, "about": { "key": evil }, "reason": evil }],
         });
-        for words in [explained, inspected, usage, counters, audited] {
+        for words in [explained, inspected, usage, counters, audited, policy] {
             let text = words(&answer);
             assert!(!text.contains(['\u{1b}', '\r']), "{text:?}");
         }

@@ -108,6 +108,10 @@ settings! {
         #[arg(value_name = "N", env = "RATEKEEPER_STORE_CONNECTIONS")]
         pub store_connections: usize,
 
+        /// Replicas that must have a charge before it is answered (WAIT); a failover to one of them loses none [default: 0]
+        #[arg(value_name = "N", env = "RATEKEEPER_STORE_REPLICAS")]
+        pub store_replicas: usize,
+
         /// Counters that are kept if they are in memory [default: 1000000]
         #[arg(value_name = "N", env = "RATEKEEPER_MEMORY_KEYS")]
         pub memory_keys: usize,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::bail;
 use ratekeeper::bounds::{MAX_IDS, MAX_KEYS_DEFAULT};
 use ratekeeper::store::redis::{
-    CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, QUEUE_MAX_DEFAULT, TOTAL_DEADLINES_DEFAULT, TOTAL_MAX,
+    CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, QUEUE_MAX_DEFAULT, REPLICAS_MAX,
+    TOTAL_DEADLINES_DEFAULT, TOTAL_MAX,
 };
 
 use super::{Secret, Settings};
@@ -33,6 +34,8 @@ pub(in crate::serve) struct StoreConfig {
     pub(in crate::serve) prefix: String,
     pub(in crate::serve) connections: usize,
     pub(in crate::serve) queue_max: usize,
+    /// That must have a charge before it is answered.
+    pub(in crate::serve) replicas: usize,
     pub(in crate::serve) memory_keys: usize,
     pub(in crate::serve) memory_ids: usize,
 }
@@ -68,6 +71,7 @@ impl StoreConfig {
                 settings.store_queue.unwrap_or(QUEUE_MAX_DEFAULT),
                 QUEUE_MAX,
             )?,
+            replicas: replicas(settings.store_replicas.unwrap_or(0))?,
             memory_keys: kept("memory-keys", settings.memory_keys.unwrap_or(MAX_KEYS_DEFAULT))?,
             memory_ids: kept("memory-ids", settings.memory_ids.unwrap_or(MAX_IDS))?,
         })
@@ -87,6 +91,13 @@ fn url(settings: &Settings) -> anyhow::Result<Option<Secret>> {
         Some(path) => Ok(Some(Secret(format!("memory+dir://{path}")))),
         None => bail!("data: got {directory:?}; expected the path of a directory in UTF-8"),
     }
+}
+
+fn replicas(given: usize) -> anyhow::Result<usize> {
+    if given > REPLICAS_MAX {
+        bail!("store-replicas: got {given}; expected 0 to {REPLICAS_MAX}");
+    }
+    Ok(given)
 }
 
 fn millis(
@@ -119,7 +130,7 @@ mod tests {
     fn what_is_wrong_with_the_store_is_named_with_what_would_be_right() {
         let all = Settings::default;
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 13] = [
+        let cases: [(Settings, &str); 14] = [
             (Settings { store_deadline: Some(0), ..all() }, "store-deadline: got 0; expected 1 to 60000"),
             (Settings { store_deadline: Some(60_001), ..all() }, "store-deadline: got 60001"),
             (Settings { store_total: Some(24), ..all() }, "store-total: got 24; expected 25 to 240000"),
@@ -134,6 +145,7 @@ mod tests {
                 Settings { store_connections: Some(65), ..all() },
                 "store-connections: got 65; expected 1 to 64",
             ),
+            (Settings { store_replicas: Some(17), ..all() }, "store-replicas: got 17; expected 0 to 16"),
             (Settings { store_queue: Some(0), ..all() }, "store-queue: got 0; expected 1 to 1000000"),
             (
                 Settings { data: Some("/d".into()), store: secret("redis://h"), ..all() },

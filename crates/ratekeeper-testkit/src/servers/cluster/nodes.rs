@@ -27,6 +27,11 @@ impl Nodes {
         self.0.len() == 2 * super::PRIMARIES && self.0.values().all(|node| node.is_there)
     }
 
+    /// Whether there is one at a port.
+    pub(super) fn has(&self, port: u16) -> bool {
+        self.0.contains_key(&port)
+    }
+
     /// How many are no replicas.
     pub(super) fn primaries(&self) -> usize {
         self.0.values().filter(|node| node.follows.is_none()).count()

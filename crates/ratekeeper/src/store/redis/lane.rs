@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use ratekeeper_core::{Clock, Timestamp};
+use ratekeeper_core::{Check, Clock, Decision, Timestamp};
 use smallvec::SmallVec;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -35,7 +35,7 @@ use self::queue::{Batch, Job, Landed, Queue, Waiting, hand_out, take_late};
 pub(super) use self::queue::{Errand, Manner, Refused};
 use super::answer::{Answer, garbled};
 use super::encode::{Item, call};
-use super::link::{Link, Outgoing, out_of_time, timeout};
+use super::link::{Answered, Link, Outgoing, out_of_time, timeout};
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
 use super::route::Part;
@@ -147,9 +147,22 @@ pub(super) struct Reply {
     start: usize,
     end: usize,
     now: Timestamp,
+    /// Whether as many replicas have what was written as the store waits for.
+    is_confirmed: bool,
 }
 
 impl Reply {
+    /// The decision of a check. What was admitted and may be lost in a failover is not told as admitted: the failure
+    /// policy decides. Denials stand.
+    pub(super) fn decision(&self, check: &Check<'_>) -> Result<Decision, StoreError> {
+        let decision = self.answer().decision(check)?;
+        if !self.is_confirmed && decision.is_allowed() && !check.is_peek() {
+            let why = "charged, but fewer replicas confirmed it in time than the store waits for";
+            return Err(StoreError::new(StoreErrorKind::Timeout, why));
+        }
+        Ok(decision)
+    }
+
     pub(super) fn answer(&self) -> Answer<'_> {
         Answer { now: self.now, bytes: &self.bytes[self.start..self.end] }
     }
@@ -452,7 +465,7 @@ impl Lane {
         let calls: SmallVec<[Outgoing<'_>; 1]> =
             calls.map(|(items, is_asking)| Outgoing { call: call(items, now), is_asking }).collect();
         let due = |now| self.end_sent(waiting, now);
-        let replies = {
+        let Answered { replies, is_confirmed } = {
             let mut run = pin!(self.link.run_in_turn(&calls, turn, due));
             // Looked at once, it is on its way.
             let at_once = poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
@@ -470,7 +483,7 @@ impl Lane {
         let mut fates: Vec<Fate> = errands.iter().map(|_| Fate::Failed(garbled())).collect();
         let all = groups.each().zip(&together).zip(calls.iter().zip(replies));
         for ((places, items), (outgoing, reply)) in all {
-            let own = self.fates(reply, items, &outgoing.call);
+            let own = self.fates(reply, items, &outgoing.call, is_confirmed);
             places.into_iter().zip(own).for_each(|(place, fate)| fates[place] = fate);
         }
         Ok(fates)

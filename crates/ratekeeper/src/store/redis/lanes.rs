@@ -23,6 +23,8 @@ pub(super) struct LaneMaker {
     pub(super) bounds: Bounds,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) connections: usize,
+    /// How many replicas must have a charge before it is answered.
+    pub(super) replicas: usize,
     pub(super) failures: Arc<FailureLog>,
     pub(super) runtime: Handle,
 }
@@ -42,6 +44,7 @@ impl LaneMaker {
                 locator.clone(),
                 Script::new(&self.script),
                 self.bounds.deadline,
+                self.replicas,
                 self.breaker,
                 self.runtime.clone(),
                 self.connections > 1,

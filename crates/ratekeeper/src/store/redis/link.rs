@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-pub(super) use self::calls::{Outgoing, Replies, bytes_of, command};
+pub(super) use self::calls::{Answered, Confirming, Outgoing, bytes_of, command};
 use super::breaker::{Breaker, BreakerPolicy, back_off};
 use super::encode::{Call, call};
 use super::locate::Locator;
@@ -64,6 +64,7 @@ pub(super) struct Link {
     pub(super) server: String,
     script: Script,
     deadline: Duration,
+    confirming: Confirming,
     state: watch::Sender<State>,
     breaker: Breaker,
     keeping: AtomicBool,
@@ -104,6 +105,7 @@ impl Link {
         locator: Locator,
         script: Script,
         deadline: Duration,
+        replicas: usize,
         policy: BreakerPolicy,
         runtime: Handle,
         has_siblings: bool,
@@ -113,6 +115,7 @@ impl Link {
             locator,
             script,
             deadline,
+            confirming: Confirming::new(replicas, deadline),
             state: watch::Sender::new(State::Connecting),
             breaker: Breaker::new(policy),
             keeping: AtomicBool::new(false),
@@ -197,7 +200,7 @@ impl Link {
         calls: &[Outgoing<'_>],
         turn: T,
         due: impl FnMut(Instant) -> Option<Instant>,
-    ) -> Result<Replies, StoreError> {
+    ) -> Result<Answered, StoreError> {
         self.within_deadline(turn, None, due, |connection| self.evaluate_all(connection, calls)).await
     }
 
@@ -482,6 +485,7 @@ impl Link {
             }
             self.evaluate(connection.clone(), &call(&[], None)).await?;
             refuse_misplaced(&mut connection, self.locator.is_of_cluster()).await?;
+            self.refuse_waiting(&mut connection).await?;
             // What came by EVAL may be dropped again; what was loaded stays.
             redis::cmd("SCRIPT")
                 .arg("LOAD")

@@ -196,6 +196,27 @@ async fn a_dead_primary_stops_only_its_own_keys_until_its_replica_takes_over() {
     }
 }
 
+/// Only the node that does not know the script is sent it, so replicas that are down hold up nobody.
+#[tokio::test]
+async fn dead_replicas_do_not_hold_up_the_script() {
+    for flavour in FLAVOURS {
+        let mut cluster = Cluster::start(flavour);
+        (3..6).for_each(|replica| cluster.nodes[replica].kill());
+        let first = store(&cluster).await;
+        cluster.flush_scripts();
+        let late = store(&cluster).await;
+        cluster.flush_scripts();
+        for (name, store) in [("first", &first), ("late", &late)] {
+            for number in 0..20 {
+                let subject = format!("s{number}");
+                assert!(is_allowed(store, &charge(name, &subject, quota("1/h"))).await, "{flavour}");
+            }
+            let health = store.health();
+            assert_eq!((health.failures, health.nodes_up), (0, 3), "{flavour}");
+        }
+    }
+}
+
 /// A replica that takes over has no script; a switch of roles cuts no connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_change_while_callers_ask() {

@@ -18,8 +18,11 @@ use crate::engine::{RedisEngine, runtime};
 use crate::outages::logs;
 use crate::setup::{ask, charge, left, quota};
 
-const OPTIONS: TrioOptions =
-    TrioOptions { password: Some("server-hunter2"), sentinel_password: Some("sentinel-hunter2") };
+const OPTIONS: TrioOptions = TrioOptions {
+    password: Some("server-hunter2"),
+    sentinel_password: Some("sentinel-hunter2"),
+    ways: false,
+};
 /// Beyond its total, a call may be as late as a busy machine makes a timer. Nobody waits for the new primary, which
 /// takes longer.
 const LATE_MAX: Duration = Duration::from_secs(5);

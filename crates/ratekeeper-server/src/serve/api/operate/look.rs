@@ -6,6 +6,7 @@ use ratekeeper::{Decision, Demand, Level, Name, StoredFilter, StoredPage, Timest
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::audit::Change;
 use super::counters::stored_keys;
 use super::overrides::shown;
 use super::read;
@@ -128,6 +129,38 @@ impl Api {
             })))
         };
         answered(told.await)
+    }
+
+    /// `POST /v1/counters/reset`: forgets what a key has used under every rule. Takes the role operate.
+    pub async fn reset_key(&self, caller: &Caller, body: &[u8]) -> Answer {
+        let forgotten = async {
+            let call: InspectCall<'_> = read(body)?;
+            let (key, rule) = (call.key.as_str(), call.rule.as_ref().map(Text::as_str));
+            let of_rule = rule.and_then(|rule| self.limiter.known_service(rule.split_once('/')?.0));
+            let service = match (of_rule, &call.service) {
+                (Some(service), None) => service,
+                (_, named) => self.service_named(named.as_ref())?,
+            };
+            let mut demands = service.demands_of(Whose::Key(key));
+            demands
+                .retain(|demand| rule.is_none_or(|rule| demand.rules().any(|own| own.rule.as_str() == rule)));
+            let about = demands.iter().flat_map(Demand::rules);
+            let about: Vec<Json> =
+                about.map(|rule| json!({ "rule": rule.rule.as_str(), "key": rule.subject })).collect();
+            if about.is_empty() {
+                return Err(Problem::wrong("key", "a key under which a rule counts, such as `user:42`"));
+            }
+            let change = Change::new(caller, "/v1/counters/reset", about.into());
+            let reset = async {
+                let mut forgotten = 0;
+                for demand in &demands {
+                    forgotten += demand.reset().await.map_err(Problem::store)?;
+                }
+                Ok(forgotten)
+            };
+            Ok(Answer::json(&json!({ "forgotten": self.audited(change, reset).await? })))
+        };
+        answered(forgotten.await)
     }
 
     /// `POST /v1/explain/rules`: which rules limit a request, which do not and why, which quota decides, and who set

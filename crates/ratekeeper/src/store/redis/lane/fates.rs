@@ -40,9 +40,10 @@ impl Lane {
         reply: Result<Value, RedisError>,
         items: &[&Item],
         call: &Call<'_>,
+        is_confirmed: bool,
     ) -> Vec<Fate> {
         let taken_apart = match reply {
-            Ok(value) => bytes_of(value).and_then(|bytes| self.taken_apart(bytes, items, call)),
+            Ok(value) => bytes_of(value).and_then(|bytes| self.taken_apart(bytes, items, call, is_confirmed)),
             Err(error) => match Redirect::of(&error) {
                 Some(redirect) => {
                     return items.iter().map(|_| Fate::Redirected(redirect.clone())).collect();
@@ -57,7 +58,13 @@ impl Lane {
     }
 
     /// The answers to the items of a call. One whose key cannot be read fails alone.
-    fn taken_apart(&self, bytes: Vec<u8>, items: &[&Item], call: &Call<'_>) -> Result<Vec<Fate>, StoreError> {
+    fn taken_apart(
+        &self,
+        bytes: Vec<u8>,
+        items: &[&Item],
+        call: &Call<'_>,
+        is_confirmed: bool,
+    ) -> Result<Vec<Fate>, StoreError> {
         let (now, answers) = split(&bytes, items.iter().map(|item| item.asked))?;
         if self.clock.is_none() {
             let own = self.own_clock.now().as_micros();
@@ -76,7 +83,7 @@ impl Lane {
         let bytes = Arc::new(bytes);
         let fate = |(start, end, unreadable): (usize, usize, Option<&[u8]>)| match unreadable {
             Some(key) => Fate::Failed(StoreError::unreadable_at(key)),
-            None => Fate::Answered(Reply { bytes: Arc::clone(&bytes), start, end, now }),
+            None => Fate::Answered(Reply { bytes: Arc::clone(&bytes), start, end, now, is_confirmed }),
         };
         Ok(spans.into_iter().map(fate).collect())
     }

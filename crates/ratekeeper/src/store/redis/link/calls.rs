@@ -1,5 +1,7 @@
 //! Calls of the script on a connection: one, or several behind one another.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use smallvec::{SmallVec, smallvec};
@@ -21,7 +23,54 @@ pub(in crate::store::redis) struct Outgoing<'i> {
 /// What became of each of several calls.
 pub(in crate::store::redis) type Replies = SmallVec<[Result<Value, RedisError>; 1]>;
 
+/// What became of several calls that were sent in one go.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Answered {
+    pub(in crate::store::redis) replies: Replies,
+    /// Whether as many replicas have what was written as the store waits for.
+    pub(in crate::store::redis) is_confirmed: bool,
+}
+
+/// How many replicas must have a charge before it is answered, and how long the server may wait for them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store::redis) struct Confirming {
+    pub(in crate::store::redis) replicas: usize,
+    millis: u64,
+}
+
+impl Confirming {
+    /// Half of the deadline is left for the way of the answer.
+    pub(in crate::store::redis) fn new(replicas: usize, deadline: Duration) -> Self {
+        let millis = u64::try_from(deadline.as_millis() / 2).unwrap_or(u64::MAX);
+        Self { replicas, millis: millis.max(1) }
+    }
+
+    const fn is_wanted(self) -> bool {
+        self.replicas > 0
+    }
+
+    /// The command that says how many replicas have what this connection has written.
+    fn command(self) -> Cmd {
+        redis::cmd("WAIT").arg(self.replicas).arg(self.millis).to_owned()
+    }
+
+    fn is_met(self, reply: &Value) -> bool {
+        matches!(reply, Value::Int(count) if usize::try_from(*count).is_ok_and(|count| count >= self.replicas))
+    }
+}
+
 impl Link {
+    /// Finds out whether the user may wait for replicas, if the store is to.
+    pub(super) async fn refuse_waiting(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), RedisError> {
+        if !self.confirming.is_wanted() {
+            return Ok(());
+        }
+        redis::cmd("WAIT").arg(0).arg(1).query_async::<Value>(connection).await.map(drop)
+    }
+
     /// EVALSHA; and where the script is not known (a restart, a failover, SCRIPT
     /// FLUSH), EVAL: then nothing has been executed.
     pub(super) async fn evaluate(
@@ -44,16 +93,18 @@ impl Link {
         &self,
         mut connection: MultiplexedConnection,
         calls: &[Outgoing<'_>],
-    ) -> Result<Replies, RedisError> {
-        if let [Outgoing { call, is_asking: false }] = calls {
+    ) -> Result<Answered, RedisError> {
+        if let [Outgoing { call, is_asking: false }] = calls
+            && !self.confirming.is_wanted()
+        {
             let reply = self.evaluate(connection, call).await;
             return match reply {
                 Err(error) if Redirect::of(&error).is_none() => Err(error),
-                reply => Ok(smallvec![reply]),
+                reply => Ok(Answered { replies: smallvec![reply], is_confirmed: true }),
             };
         }
         let all: Vec<&Outgoing<'_>> = calls.iter().collect();
-        let mut replies = self.piped(&mut connection, "EVALSHA", &all).await?;
+        let Answered { mut replies, mut is_confirmed } = self.piped(&mut connection, "EVALSHA", &all).await?;
         let unknown = |reply: &Result<Value, RedisError>| {
             reply.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT"))
         };
@@ -61,9 +112,11 @@ impl Link {
         if !again.is_empty() {
             let calls: Vec<&Outgoing<'_>> = again.iter().map(|index| &calls[*index]).collect();
             let answers = self.piped(&mut connection, "EVAL", &calls).await?;
-            again.into_iter().zip(answers).for_each(|(index, answer)| replies[index] = answer);
+            // What a connection has written before is part of what it asks about.
+            is_confirmed = answers.is_confirmed;
+            again.into_iter().zip(answers.replies).for_each(|(index, answer)| replies[index] = answer);
         }
-        all_failed(replies)
+        Ok(Answered { replies: all_failed(replies)?, is_confirmed })
     }
 
     /// Sends calls behind one another. With EVAL, the first brings the script, and the others know it then.
@@ -72,8 +125,8 @@ impl Link {
         connection: &mut MultiplexedConnection,
         name: &str,
         calls: &[&Outgoing<'_>],
-    ) -> Result<Replies, RedisError> {
-        let mut pipeline = redis::pipe();
+    ) -> Result<Answered, RedisError> {
+        let (mut pipeline, confirming) = (redis::pipe(), self.confirming);
         let mut places = Vec::with_capacity(calls.len());
         let mut count = 0;
         for (index, outgoing) in calls.iter().enumerate() {
@@ -89,14 +142,19 @@ impl Link {
             places.push(count);
             count += 1;
         }
+        if confirming.is_wanted() {
+            pipeline.add_command(confirming.command());
+            count += 1;
+        }
         let mut values = connection.send_packed_commands(&pipeline, 0, count).await?;
         if values.len() != count {
             return Err((redis::ErrorKind::UnexpectedReturnType, "too few answers").into());
         }
-        Ok(places
-            .into_iter()
-            .map(|place| std::mem::replace(&mut values[place], Value::Nil).extract_error())
-            .collect())
+        let is_confirmed =
+            !confirming.is_wanted() || values.last().is_some_and(|reply| confirming.is_met(reply));
+        let replies =
+            places.into_iter().map(|place| std::mem::replace(&mut values[place], Value::Nil).extract_error());
+        Ok(Answered { replies: replies.collect(), is_confirmed })
     }
 }
 

@@ -33,7 +33,7 @@ impl RedisStore {
         }
         inner.meetings.note(check);
         let reply = way.ask(Item::check(&inner.layout, check)).await?;
-        let decision = reply.answer().decision(check).inspect_err(|error| way.note(error))?;
+        let decision = reply.decision(check).inspect_err(|error| way.note(error))?;
         Ok(Judged { decision, reply })
     }
 
