@@ -1,7 +1,7 @@
 //! Clusters that are wrong, strict or not whole.
 
 use ratekeeper::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind};
-use ratekeeper_testkit::servers::{Cluster, ClusterOptions, Flavour, SLOTS, Server};
+use ratekeeper_testkit::servers::{BlackHole, Cluster, ClusterOptions, Flavour, SLOTS, Server};
 
 use super::{FLAVOURS, connected};
 use crate::engine::{builder, fresh_prefix};
@@ -74,6 +74,40 @@ async fn a_cluster_that_is_not_whole_says_what_is_missing() {
         })
         .await;
     }
+}
+
+/// Two primaries of three are gone, and nobody is left to elect others.
+#[tokio::test]
+async fn a_cluster_whose_state_is_fail_says_what_to_do() {
+    for flavour in FLAVOURS {
+        let impatient = ClusterOptions { impatient: true, ..ClusterOptions::default() };
+        let mut cluster = Cluster::start_with(flavour, impatient);
+        // The replicas first, so that none takes over.
+        [3, 4, 5, 0, 1].into_iter().for_each(|node| cluster.nodes[node].kill());
+        until("a node that finds the state fail", async || !cluster.is_ok(2)).await;
+        let place = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[2].port());
+        let why = "its state is fail although all slots are assigned: bring back the primaries that are away";
+        let error = refused(builder(&place), why).await;
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{flavour}");
+    }
+}
+
+/// A node that accepts connections and never answers holds up nobody who knows another one.
+#[tokio::test]
+async fn a_silent_node_in_the_url_holds_up_nobody() {
+    let (cluster, hole) = (Cluster::start(Flavour::Redis7), BlackHole::start());
+    let places = cluster.url().split_once("://").unwrap().1.to_owned();
+    let store = connected(builder(&format!("redis+cluster://127.0.0.1:{},{places}", hole.port()))).await;
+    assert!(is_allowed(&store, &charge("q", "s", quota("1/h"))).await);
+    // Alone, it is an outage by the deadline, and not for ever.
+    let deadline = std::time::Duration::from_millis(100);
+    let alone = ratekeeper::RedisStore::builder(&format!("redis+cluster://127.0.0.1:{}", hole.port()));
+    let alone = alone.deadline(deadline).build().unwrap();
+    let begun = std::time::Instant::now();
+    let error = ask(&alone, &charge("q", "s", quota("1/h"))).await.unwrap_err();
+    assert_ne!(error.kind(), StoreErrorKind::Input);
+    // The bound is four deadlines; a busy machine may take longer to look at its timers.
+    assert!(begun.elapsed() < deadline * 50, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
