@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const FLAVOURS: [Flavour; 2] = [Flavour::Redis7, Flavour::Valkey9];
 
 async fn confirmed(url: &str, deadline: Duration) -> RedisStore {
-    let store = builder(url).prefix(&fresh_prefix()).deadline(deadline).total(deadline * 20).replicas(1);
+    let store = builder(url).prefix(&fresh_prefix()).deadline(deadline).replicas(1);
     let store = store.build().unwrap();
     until("a connection", async || store.ping().await.is_ok()).await;
     store
