@@ -18,6 +18,8 @@ DOCUMENT = 'service = "{}"\n[[rules]]\nname = "r"\ncaller_key = true\nquota = "{
 # So many entries that a reload takes a while.
 ENTRIES = 10_000
 FORKS = 40
+# What the first check of a child may take, in seconds.
+FIRST_CHECK_MAX = 0.1
 
 
 def folder_of(path: pathlib.Path, *services: str) -> pathlib.Path:
@@ -93,6 +95,12 @@ def large(limit: int) -> str:
     return DOCUMENT.format("large", limit) + f"[rules.custom]\n{custom}\n"
 
 
+def held_up() -> float:
+    """The time but for what this thread waited for a processor: that is up to the machine."""
+    schedstat = pathlib.Path("/proc/thread-self/schedstat").read_text()
+    return time.monotonic() - int(schedstat.split()[1]) / 1e9
+
+
 def test_forks_while_a_large_policy_is_read(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "large.toml"
     path.write_text(large(5))
@@ -111,10 +119,10 @@ def test_forks_while_a_large_policy_is_read(tmp_path: pathlib.Path) -> None:
             time.sleep(0.05)
 
     def child() -> bool:
-        begun = time.thread_time()
+        begun = held_up()
         asked = limiter.check("large", "ann")
-        # It does not read the policy again itself: that takes a thread of its own a hundred times as long.
-        return bool(asked.verdicts) and time.thread_time() - begun < 0.1
+        # It neither reads the policy itself nor waits for the thread that does: that takes a hundred times as long.
+        return bool(asked.verdicts) and held_up() - begun < FIRST_CHECK_MAX
 
     writer = threading.Thread(target=rewrite)
     writer.start()

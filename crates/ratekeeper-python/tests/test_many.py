@@ -182,7 +182,7 @@ def test_a_loop_that_is_closed_while_checks_are_under_way(own_server: RedisServe
 
 
 async def test_errors_reach_whoever_awaits(own_server: RedisServer) -> None:
-    store = Store.redis(own_server.url, deadline=0.5)
+    store = Store.redis(own_server.url, deadline=5)
     await store.aping()
     own_server.kill()
     with pytest.raises(StoreError) as raised:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from conftest import DEADLINE
 from servers import RedisServer, nobody, wait_for
 
 from ratekeeper import Limiter, Policies, PolicyLimiter, Rule, Store, StoreError
@@ -76,7 +77,7 @@ def test_a_server_that_does_not_answer_costs_the_deadline_and_then_nothing(own_s
 
 
 def test_a_server_that_comes_back_is_found_while_nobody_asks(own_server: RedisServer) -> None:
-    store = Store.redis(own_server.url, deadline=2)
+    store = Store.redis(own_server.url, deadline=DEADLINE)
     limiter = Limiter(store, Rule("r", "100/1h"))
     assert limiter.check("a").origin == "store"
     own_server.kill()
@@ -88,7 +89,7 @@ def test_a_server_that_comes_back_is_found_while_nobody_asks(own_server: RedisSe
 
 
 async def test_outages_are_decisions_in_a_loop_too(own_server: RedisServer) -> None:
-    store = Store.redis(own_server.url, deadline=5)
+    store = Store.redis(own_server.url, deadline=DEADLINE)
     limiter = Limiter(store, Rule("r", "100/1h", on_outage="deny"))
     await store.aping()
     assert (await limiter.acheck("a")).origin == "store"
@@ -101,7 +102,7 @@ async def test_outages_are_decisions_in_a_loop_too(own_server: RedisServer) -> N
 def test_something_else_at_a_key_is_an_outage_of_that_key(own_server: RedisServer) -> None:
     import redis
 
-    store = Store.redis(own_server.url, deadline=5)
+    store = Store.redis(own_server.url, deadline=DEADLINE)
     limiter = Limiter(store, Rule("r", "100/1h", on_outage="deny"))
     with redis.Redis(port=own_server.port) as client:
         client.hset("rk:c:r:a", "x", "y")
