@@ -31,8 +31,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use crate::ManualClock;
 use crate::bounds::SECRET_BYTES;
 use crate::{
-    Algorithm, Audit, Charge, Check, Control, Decision, Health, Key, MemoryStore, Overrides, Reservation,
-    Settled, Store, StoreError, StoreErrorKind, StoreFuture, StoredFilter, StoredPage, Timestamp,
+    Algorithm, Audit, Charge, Check, Control, CounterClaims, Decision, Health, Key, MemoryStore, Overrides,
+    Reservation, Settled, Store, StoreError, StoreErrorKind, StoreFuture, StoredFilter, StoredPage,
+    Timestamp,
 };
 
 /// When the clock of a [`TestStore`] begins: 14 November 2023, 22:13:20 UTC.
@@ -216,6 +217,10 @@ impl Store for TestStore {
         count: usize,
     ) -> StoreFuture<'a, Option<StoredPage>> {
         self.answer(move |memory| memory.stored(filter, cursor, count))
+    }
+
+    fn counter_claims(&self) -> Option<&CounterClaims> {
+        self.0.memory.counter_claims()
     }
 
     fn now(&self) -> Timestamp {

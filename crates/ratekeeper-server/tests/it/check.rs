@@ -34,6 +34,9 @@ fn folder() -> TempDir {
     folder
 }
 
+/// For decisions of a store that must have answered, however busy the machine is.
+const PATIENT: [&str; 4] = ["--timeout", "20000", "--format", "json"];
+
 fn check(arguments: &[&str]) -> Output {
     ratekeeper(&[&["check"], arguments].concat())
 }
@@ -94,8 +97,7 @@ fn servers_count_across_commands() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         let url = server.url();
-        let ask =
-            |arguments: &[&str]| json(&check(&[&["--store", &url, "--format", "json"], arguments].concat()));
+        let ask = |arguments: &[&str]| json(&check(&[&PATIENT, &["--store", &url], arguments].concat()));
         for left in [1, 0] {
             let (told, status) = ask(&["user:42", "2/h fixed_window"]);
             assert_eq!((&told["limits"][0]["remaining"], status), (&left.into(), 0), "{flavour}: {told}");
@@ -113,8 +115,10 @@ fn servers_count_across_commands() {
             let (told, status) = ask(&["user:43", "2/h fixed_window", "--peek"]);
             assert_eq!((&told["limits"][0]["remaining"], status), (&2.into(), 0), "{flavour}: {told}");
         }
-        let output =
-            command().args(["check", "user:42", "2/h fixed_window"]).env("RATEKEEPER_STORE", &url).output();
+        let output = command()
+            .args(["check", "user:42", "2/h fixed_window", "--timeout", "20000"])
+            .env("RATEKEEPER_STORE", &url)
+            .output();
         let output = output.expect("it runs");
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{flavour}");
         assert!(
@@ -128,8 +132,9 @@ fn servers_count_across_commands() {
 fn keys_do_not_meet_counters_of_others() {
     let server = Server::start(Flavour::Redis7);
     let _ = server.cli(&["SET", "ratelimit:/search:7:42", "5", "EX", "60"]);
-    let (told, status) =
-        json(&check(&["/search:7:42", "5/min fixed_window", "--store", &server.url(), "--format", "json"]));
+    let (told, status) = json(&check(
+        &[&PATIENT[..], &["/search:7:42", "5/min fixed_window", "--store", &server.url()]].concat(),
+    ));
     assert_eq!((&told["limits"][0]["remaining"], status), (&4.into(), 0), "{told}");
     assert_eq!(server.cli(&["GET", "ratelimit:/search:7:42"]), "5");
 }
@@ -149,8 +154,8 @@ fn the_http_api_counts_on_the_same_counters_and_answers_alike() {
     // Receipts are for the server that signed them.
     let limit = told["limits"][0].as_object_mut().expect("an object");
     assert!(limit.remove("receipt").is_some());
-    let arguments = ["user:42", "5/h fixed_window", "hour=9/h", "--store", &store.url(), "--format", "json"];
-    let (mut ours, status) = json(&check(&arguments));
+    let arguments = ["user:42", "5/h fixed_window", "hour=9/h", "--store", &store.url()];
+    let (mut ours, status) = json(&check(&[&PATIENT[..], &arguments].concat()));
     assert_eq!((status, &ours["limits"][0]["remaining"]), (0, &3.into()), "{ours}");
     assert_eq!(ours["limits"][1]["remaining"], 7, "{ours}");
     // The command explains itself without being asked to.
@@ -258,7 +263,7 @@ fn a_policy_brings_its_store() {
     fs::write(&path, format!("store = '{}'\n{POLICY}", server.url())).expect("a file");
     let policy = path.to_str().expect("a path");
     let status = |arguments: &[&str]| {
-        check(&[&["--policy", policy, "--claim", "user=ann"], arguments].concat()).status.code()
+        check(&[&PATIENT[..], &["--policy", policy, "--claim", "user=ann"], arguments].concat()).status.code()
     };
     let statuses = [&[][..], &[], &[], &["--peek"], &["--store", "memory"]].map(status);
     assert_eq!(statuses, [Some(0), Some(0), Some(1), Some(1), Some(0)]);
@@ -345,7 +350,7 @@ fn a_store_that_does_not_answer_decides_nothing() {
     for what in [&["user:42", "1/s"][..], &["--policy", &policy, "--claim", "user=ann"]] {
         let ask = |arguments: &[&str]| check(&[what, arguments].concat());
         refused(&ask(&["--store", &url]), "NOAUTH", "hint: correct user and password");
-        let allowed = ask(&["--store", &url, "--store-password-file", &password]);
+        let allowed = ask(&["--store", &url, "--store-password-file", &password, "--timeout", "20000"]);
         assert_eq!(allowed.status.code(), Some(0), "{allowed:?}");
         refused(&ask(&["--store", &hole.url(), "--timeout", "100"]), "the store: ", "hint: ");
         refused(

@@ -159,12 +159,13 @@ fn a_store_is_changed_itself_and_its_servers_follow() {
     let (_folder, policy) = policy();
     let server = Server::start(Flavour::Valkey9);
     let served = serve(&policy, &server.url());
-    all_of(&["--store", &server.url()], &served);
+    let here = ["--timeout", "20000", "--store", &server.url()];
+    all_of(&here, &served);
     // Under another prefix, it is another store.
-    let elsewhere = ["--store", &server.url(), "--store-prefix", "live:"];
+    let elsewhere = [&here[..], &["--store-prefix", "live:"]].concat();
     is_done(&at("mode set search/per-project off", &elsewhere), 0, "set: ");
     is_done(&at("mode get", &elsewhere), 0, "search/per-project");
-    is_done(&at("mode get", &["--store", &server.url()]), 0, "nothing is set");
+    is_done(&at("mode get", &here), 0, "nothing is set");
 }
 
 #[test]

@@ -246,7 +246,9 @@ fn secrets_are_in_no_log() {
 #[test]
 fn a_store_that_does_not_write_is_logged_once_and_so_is_its_return() {
     let server = Server::start(Flavour::Redis7);
-    let running = Running::start(&mut command(&["--http", "127.0.0.1:0", "--store", &server.url()]));
+    // Long enough that a busy machine adds no failure of another kind.
+    let arguments = ["--http", "127.0.0.1:0", "--store-deadline", "20000", "--store", &server.url()];
+    let running = Running::start(&mut command(&arguments));
     let mut client = running.client();
     let mut until = |status: u16| {
         let start = Instant::now();

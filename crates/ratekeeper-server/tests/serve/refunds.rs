@@ -9,6 +9,7 @@ use ratekeeper::{Mode, RedisStore, Switch};
 use ratekeeper_testkit::servers::{Flavour, Server};
 
 use crate::calls::{POLICY, remaining};
+use crate::client::PATIENCE;
 use crate::rig::{RUNTIME, Setup};
 
 #[test]
@@ -216,7 +217,8 @@ fn servers_on_one_store_know_the_receipts_of_each_other() {
     let server = Server::start(Flavour::Redis7);
     let rig = || {
         let _within = RUNTIME.enter();
-        Setup::default().start(Arc::new(RedisStore::builder(&server.url()).build().unwrap()))
+        Setup::default()
+            .start(Arc::new(RedisStore::builder(&server.url()).deadline(PATIENCE).build().unwrap()))
     };
     let (one, other) = (rig(), rig());
     let (_, refund) = charged(&mut one.client(), "10/h");

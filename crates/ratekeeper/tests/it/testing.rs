@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ratekeeper::store::CounterClaim;
 use ratekeeper::testing::{Failure, START, TestStore};
 use ratekeeper::{Limiter, OnOutage, Origin, Rule, Store as _, StoreErrorKind};
 
@@ -57,4 +58,15 @@ fn time_goes_by_its_clock_alone() {
     assert_eq!(asked(5), 0);
     store.clock().advance(Duration::from_secs(1));
     assert_eq!(asked(5), 3);
+}
+
+/// What a program would be refused on its real store, its tests refuse, too.
+#[test]
+fn limits_that_share_a_counter_with_other_numbers_are_refused() {
+    let store = TestStore::new();
+    let claims = store.counter_claims().expect("it knows who uses which counters");
+    let claim = |quota: &str| CounterClaim::new(Some("/x"), "", quota.parse().unwrap());
+    let _first = claims.claim(claim("10/s fixed_window")).unwrap();
+    let error = claims.claim(claim("20/s fixed_window")).unwrap_err().to_string();
+    assert!(error.contains("20/s") && error.contains("10/s"), "{error}");
 }

@@ -8,8 +8,8 @@ use ratekeeper_testkit::servers::BlackHole;
 
 use crate::setup::{DEADLINE, Setup, book, document};
 
-/// Short, so that silence is noticed soon; long enough for a server that is there.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Short, so that silence is noticed soon; long enough for a server that is there on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// What a deadline may be late by on a busy machine; the driver alone would wait for half a minute.
 const SLACK: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ async fn a_silent_server_costs_no_more_than_the_deadline() {
     let begin = Instant::now();
     let failure = watch.refresh().await.unwrap_err().to_string();
     assert!(begin.elapsed() < PATIENCE + SLACK, "{:?}", begin.elapsed());
-    assert!(failure.contains("no answer within 2s"), "{failure}");
+    assert!(failure.contains("no answer within 5s"), "{failure}");
     assert_eq!(setup.limits("a", "x").await, [1]);
     setup.server.resume();
     setup.put(document("a", "2", 2)).await;

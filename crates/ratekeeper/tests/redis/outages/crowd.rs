@@ -17,6 +17,9 @@ const SHARED: &str = "crowd";
 /// Charges of each check beside the one that matters, so that it takes its time.
 const BESIDES: usize = 63;
 
+/// Checks in as many batches as may be under way at once.
+const UNDER_WAY_MAX: u64 = 32 * 64;
+
 /// How a call ended: what was left, if it was admitted.
 type Outcome = Result<Option<u32>, StoreErrorKind>;
 
@@ -61,8 +64,12 @@ fn crowd(rig: &Rig, besides: usize, meanwhile: impl FnOnce()) -> Vec<Ended> {
 }
 
 fn rig(title: &str, server: &Server, limit: u64, total: Duration) -> Rig {
+    rig_with(title, server, limit, DEADLINE, total)
+}
+
+fn rig_with(title: &str, server: &Server, limit: u64, deadline: Duration, total: Duration) -> Rig {
     let settings =
-        |builder: ratekeeper::RedisStoreBuilder| builder.deadline(DEADLINE).queue_max(CROWD).total(total);
+        |builder: ratekeeper::RedisStoreBuilder| builder.deadline(deadline).queue_max(CROWD).total(total);
     Rig::with(title, server.port(), limit, settings).connected()
 }
 
@@ -89,9 +96,9 @@ fn a_crowd_gets_what_there_is_and_no_more() {
 fn a_queue_ends_with_a_server_that_falls_silent() {
     let server = server(Flavour::Redis7, &[]);
     let rig = rig("a crowd, and SIGSTOP", &server, 1_000_000, 3 * PATIENCE);
-    let batches = rig.health().batches;
+    let before = rig.health();
     let all = crowd(&rig, 0, || {
-        until("an answer", || rig.health().batches > batches);
+        until("an answer", || rig.health().batches > before.batches);
         server.pause();
     });
     let last = all.iter().filter(|ended| ended.outcome.is_ok()).map(|ended| ended.to).max().unwrap();
@@ -107,11 +114,14 @@ fn a_queue_ends_with_a_server_that_falls_silent() {
     }
     rig.say(&format!("{failed} of {CROWD} failed"));
     assert!(failed > 0 && rig.health().overloads == 0);
-    server.resume();
     let answered = all.iter().filter(|ended| ended.outcome.is_ok()).count() as u64;
+    let sent = rig.health().batched - before.batched;
+    // As many batches as may be under way, which a busy machine makes a server far away; and as many as take their places
+    // until the breaker opens. All others had not been sent, so they were not charged.
+    assert!(sent - answered <= 2 * UNDER_WAY_MAX, "{answered} of {sent} answered");
+    server.resume();
     let used = rig.used(SHARED);
-    // Two batches at most had been sent to it before the breaker, and two with each deadline.
-    assert!((answered..=answered + 10 * 64).contains(&used), "{answered} answered, {used} charged");
+    assert!((answered..=sent).contains(&used), "{answered} answered, {used} charged, {sent} sent");
 }
 
 /// What waits too long is not sent, and says that it was our queue and not the server.
@@ -146,7 +156,8 @@ fn an_overload_is_told_apart_from_an_outage() {
 #[test]
 fn what_is_asked_first_is_decided_first() {
     let server = server(Flavour::Redis7, &[]);
-    let rig = rig("order", &server, 1_000_000, 3 * PATIENCE);
+    // This is about the order: a server that a busy machine holds up may take its time.
+    let rig = rig_with("order", &server, 1_000_000, PATIENCE, 3 * PATIENCE);
     let sizes = [2, 2, 2, 3, 10, 65, 130, 600];
     for (round, size) in sizes.into_iter().cycle().take(400).enumerate() {
         let (store, quota) = (rig.store.clone(), quota(1_000_000));

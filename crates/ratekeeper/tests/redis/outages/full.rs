@@ -59,6 +59,7 @@ fn full_on(flavour: Flavour) {
     until("room", || rig.ask("new", false).is_ok_and(|decision| decision.is_allowed()));
     assert_eq!((rig.used("spent"), rig.used("half")), (LIMIT, LIMIT / 2));
     rig.breaker_is(BreakerState::Closed);
+    rig.assert_logged(StoreErrorKind::Capacity, "OOM");
     rig.assert_lines();
 }
 
