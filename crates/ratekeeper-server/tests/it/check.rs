@@ -97,7 +97,7 @@ fn servers_count_across_commands() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         let url = server.url();
-        let ask = |arguments: &[&str]| json(&check(&[&PATIENT, &["--store", &url], arguments].concat()));
+        let ask = |arguments: &[&str]| json(&check(&[&PATIENT[..], &["--store", &url], arguments].concat()));
         for left in [1, 0] {
             let (told, status) = ask(&["user:42", "2/h fixed_window"]);
             assert_eq!((&told["limits"][0]["remaining"], status), (&left.into(), 0), "{flavour}: {told}");
