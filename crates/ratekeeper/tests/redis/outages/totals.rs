@@ -99,5 +99,5 @@ fn the_steps_of_a_call_share_its_total() {
     steps.is_ended("an override", overridden, async |_| store.overrides().get(scope).await);
     steps.is_ended("deleting one", overridden, async |_| store.overrides().delete(scope).await);
     let connected = |_| steps.prepare("a connection", async || store.ping().await);
-    steps.is_ended("a switch", connected, async |_| store.control().set_switch(RULE, switch.clone()).await);
+    steps.is_ended("a switch", connected, async |_| store.control().set_switch(RULE, switch).await);
 }
