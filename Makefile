@@ -8,7 +8,7 @@ SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
-	test-of-store-tests test-of-store-tests-share test-alerts test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
+	test-of-store-tests test-of-store-tests-share test-alerts test-browser test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
 	bench-cluster bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
@@ -30,7 +30,7 @@ quick: ## After every edit: formatting, clippy, core and unit tests, no servers 
 	$(CARGO) test --config scripts/quick.toml --locked --quiet -p ratekeeper-core -p ratekeeper-http -p ratekeeper \
 		--features ratekeeper/policy,ratekeeper/redis --lib --test vectors --test properties
 
-test: lint deps servers test-rust test-python test-alerts test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
+test: lint deps servers test-rust test-python test-alerts test-browser test-chaos test-interleavings test-of-tests ## Before every commit (budget: 40 minutes from a clean clone)
 	@echo "All of it passed."
 
 test-long: features api-check package bench-instructions test-of-store-tests-share test-chart test-chaos-long ## What changes seldom break, after `make test` (budget: 35 minutes)
@@ -59,6 +59,9 @@ CHAOS := target/debug/chaos run --server target/debug/ratekeeper --python target
 
 test-alerts: chaos-built ## Alert rules and dashboard on a real Prometheus, which scrapes servers with real faults (budget: 1 minute)
 	$(PYTHON) scripts/test_alerts.py
+
+test-browser: chaos-built ## The dashboard in a real Chromium: clicks, keys, outages, accessibility (budget: 2 minutes; root on Debian, or chromium on PATH)
+	$(PYTHON) scripts/test_browser.py
 
 test-chart: chaos-built ## The Helm chart: Helm and schemas of Kubernetes take it, and it starts the binary right (budget: 1 minute; the first time 5, to build Helm)
 	$(PYTHON) scripts/check_chart.py

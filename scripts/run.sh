@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the server with a token of operators and a data directory. The first time a token is made and shown; after that only its hash is there.
+# Starts the server with a token of operators, a data directory and the demo load of the dashboard. The first time a token is made and shown; after that only its hash is there.
 # Usage: run.sh COMMAND...: what runs `ratekeeper`, such as `cargo run --`.
 set -eu
 
@@ -12,4 +12,4 @@ if [ ! -s "$tokens" ]; then
     (umask 077 && printf '%s\n' "$made" | sed -n 's/^line *//p' > "$tokens")
     printf '%s\n' "$made" | sed -n 's/^token */token of operators (shown once; to have a new one, delete target\/run\/tokens): /p'
 fi
-exec "$@" serve --tokens "$tokens" --data "$folder/data"
+exec "$@" serve --tokens "$tokens" --data "$folder/data" --demo-load

@@ -9,19 +9,25 @@
 mod admin;
 pub mod api;
 mod calls;
+mod dashboard;
+mod demo;
 mod descriptors;
 #[doc(hidden)]
 pub mod fuzz;
+mod headroom;
 mod health;
 mod hot;
 mod http;
+mod introduction;
 mod listener;
 mod logs;
 pub mod metrics;
+mod notices;
 mod openapi;
 mod origin;
 mod otlp;
 mod outage;
+mod post;
 mod reread;
 mod resp;
 mod settings;
@@ -35,6 +41,7 @@ pub use admin::{
     TOKEN_NAME_BYTES_MAX, TOKEN_VARIABLE, TOKENS_MAX, Tenant, Token, role_of,
 };
 pub use calls::{Access, Body, CALLS, Call, Method};
+pub use headroom::NEAR_KEYS_MAX;
 pub use hot::HOT_KEYS_MAX;
 pub use http::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX,
@@ -43,6 +50,7 @@ pub use http::{
 pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Spare, Stop, Stream, serve_all,
 };
+pub use notices::{NOTICES_MAX, Notifying, Receiver, Sending};
 pub use otlp::{Collector, EXPORT_EVERY, Exporting, SPANS_MAX};
 pub use reread::REREAD_EVERY;
 pub use resp::{

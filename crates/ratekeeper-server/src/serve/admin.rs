@@ -251,6 +251,21 @@ impl Admin {
         Self::Tokens(keyring)
     }
 
+    /// Whether nothing is served that is for operators.
+    pub(super) fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+
+    /// Whether there is a way to make operators' calls.
+    pub(super) fn lets_someone_in(&self) -> bool {
+        matches!(self, Self::Local | Self::Tokens(_))
+    }
+
+    /// What is answered where nothing is served.
+    pub(super) fn off() -> Problem {
+        Problem::new(403, "this server serves nothing that is for operators alone")
+    }
+
     /// Reads tokens again that are in files.
     ///
     /// # Errors
@@ -278,9 +293,7 @@ impl Admin {
             .into());
         }
         match self {
-            Admin::Off => {
-                Err(Problem::new(403, "this server serves nothing that is for operators alone").into())
-            }
+            Admin::Off => Err(Self::off().into()),
             Admin::Unset => Err(Problem::new(
                 403,
                 "this takes a token, and the server has none: start it with --tokens FILE (`ratekeeper token new` \

@@ -19,14 +19,16 @@ mod throttle;
 mod told;
 mod value;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ratekeeper::bounds::{IDEMPOTENCY_DEFAULT, LIMIT_MAX, RETENTION_MAX};
 use ratekeeper::policy::PolicyLimiter;
-use ratekeeper::{Demand, InvalidInput, Labels, Reservation, Settled};
+use ratekeeper::{Decision, Demand, InvalidInput, Labels, Reservation, Settled, Verdict};
 use ratekeeper_http::{Denial, Field, HttpOptions, Tally};
 use serde_json::json;
 use smallvec::SmallVec;
@@ -39,8 +41,8 @@ use self::call::{
 use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
-pub(in crate::serve) use self::operate::history;
 pub use self::operate::{AUDIT_SHOWN_MAX, COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
+pub(in crate::serve) use self::operate::{history, rule_limits};
 pub use self::problem::{PROBLEM_JSON, Problem};
 use self::receipt::Receipts;
 use self::refund::Judge;
@@ -50,8 +52,12 @@ pub use self::value::{CLAIMS_MAX, HEADERS_MAX, PARAMETERS_MAX};
 use self::value::{Text, Whole};
 use crate::serve::admin::Caller;
 use crate::serve::calls::{Answering, later};
+use crate::serve::dashboard::Shown;
+use crate::serve::demo::Demo;
+use crate::serve::headroom::{self, NearKeys};
 use crate::serve::hot::HotKeys;
 use crate::serve::metrics::Metrics;
+use crate::serve::notices::Notices;
 use crate::serve::reread::Reread;
 
 /// What most answers are.
@@ -68,6 +74,9 @@ pub struct Api {
     options: HttpOptions,
     pub(crate) metrics: Metrics,
     pub(crate) hot: HotKeys,
+    pub(crate) near: NearKeys,
+    pub(crate) shown: Shown,
+    pub(in crate::serve) notices: Option<Notices>,
     batches: BatchRoom,
     receipts: Receipts,
 }
@@ -116,7 +125,28 @@ impl Api {
             options: HttpOptions::default(),
             metrics: Metrics::default(),
             hot: HotKeys::default(),
+            near: NearKeys::default(),
+            shown: Shown::default(),
+            notices: None,
             batches: BatchRoom::default(),
+        }
+    }
+
+    /// Notes what a request left of a quota, if that is half of it or less.
+    #[inline]
+    fn note_headroom<'k>(
+        &self,
+        decision: &Decision,
+        verdict: &Verdict,
+        of: impl FnOnce() -> Option<(Cow<'k, str>, &'k str)>,
+    ) {
+        if headroom::is_near(verdict)
+            && let Some((rule, key)) = of()
+        {
+            self.near.note(&rule, key, verdict);
+            if let Some(notices) = &self.notices {
+                notices.used(&rule, key, verdict, decision);
+            }
         }
     }
 
@@ -124,6 +154,18 @@ impl Api {
     #[must_use]
     pub fn with_options(self, options: HttpOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Tells the dashboard of the server.
+    #[must_use]
+    pub(crate) fn with_shown(self, shown: Shown) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// Lets operators start a load.
+    pub fn offer_demo(self: &Arc<Self>) {
+        // A second time is as good as once.
+        let _ = self.shown.demo.set(Demo::of(self));
     }
 
     /// Signs receipts with keys from a file, one in a line: the first signs, and while keys change a second

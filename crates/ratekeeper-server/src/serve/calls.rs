@@ -9,8 +9,8 @@ use serde_json::json;
 use super::admin::{Caller, Role};
 use super::api::{Answer, Api, JSON};
 use super::http::{BATCH_BYTES_MAX, BODY_BYTES_MAX};
-use super::{health, openapi};
-use Access::{Anyone, Monitoring, Operate, Read, Usage};
+use super::{dashboard, health, openapi};
+use Access::{Anyone, Monitoring, Operate, Page, Read, Usage};
 use Answering::Now;
 
 /// A call.
@@ -44,6 +44,8 @@ pub enum Access {
     Anyone,
     /// Every client, also on the connections that stay free for monitoring when all others are in use.
     Monitoring,
+    /// Every client, where operators' calls are served: a page without data, which makes these calls itself.
+    Page,
     /// Callers with a token that may see what one tenant has used.
     Usage,
     /// Callers with a token that may see everything.
@@ -65,6 +67,7 @@ impl Access {
         match self {
             Self::Anyone => "anyone",
             Self::Monitoring => "monitoring",
+            Self::Page => "page",
             Self::Usage => "usage",
             Self::Read => "read",
             Self::Operate => "operate",
@@ -75,7 +78,9 @@ impl Access {
     pub(super) const fn is_for(self, role: &Role) -> bool {
         match (self, role) {
             (Self::Read, Role::Usage(_)) | (Self::Operate, Role::Usage(_) | Role::Read) => false,
-            (Self::Anyone | Self::Monitoring | Self::Usage | Self::Read | Self::Operate, _) => true,
+            (Self::Anyone | Self::Monitoring | Self::Page | Self::Usage | Self::Read | Self::Operate, _) => {
+                true
+            }
         }
     }
 }
@@ -144,6 +149,10 @@ impl Call {
         Self { path, method: Method::Get, access, body: Body::None, handler }
     }
 
+    const fn page(path: &'static str, handler: Handler) -> Self {
+        Self::get(path, Page, handler)
+    }
+
     const fn post(path: &'static str, access: Access, bytes_max: usize, handler: Handler) -> Self {
         Self { path, method: Method::Post, access, body: Body::Json(bytes_max), handler }
     }
@@ -155,7 +164,7 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 35] = [
+pub static CALLS: [Call; 45] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
     Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
@@ -206,11 +215,21 @@ pub static CALLS: [Call; 35] = [
         later(asked.api.reset_key(asked.caller, asked.body))
     }),
     Call::post("/v1/policies/get", Read, BODY_BYTES_MAX, |asked| later(asked.api.get_policy(asked.body))),
+    Call::get("/v1/dashboard", Read, |asked| later(dashboard::snapshot(asked.api, asked.is_stopping))),
+    Call::post("/v1/demo", Operate, BODY_BYTES_MAX, |asked| Now(asked.api.demo(asked.body))),
     Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
     Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),
     Call::get("/healthz", Monitoring, |_| Now(Answer::of("text/plain; charset=utf-8", "ok\n"))),
     Call::get("/readyz", Monitoring, |asked| later(health::ready(asked.api, asked.is_stopping))),
     Call::get("/readyz/store", Monitoring, |asked| later(health::store_ready(asked.api))),
+    Call::page("/dashboard", |_| Now(dashboard::HTML.answer())),
+    Call::page("/dashboard/style.css", |_| Now(dashboard::STYLE.answer())),
+    Call::page("/dashboard/main.js", |_| Now(dashboard::MAIN.answer())),
+    Call::page("/dashboard/server.js", |_| Now(dashboard::SERVER.answer())),
+    Call::page("/dashboard/dom.js", |_| Now(dashboard::DOM.answer())),
+    Call::page("/dashboard/chart.js", |_| Now(dashboard::CHART.answer())),
+    Call::page("/dashboard/view.js", |_| Now(dashboard::VIEW.answer())),
+    Call::page("/dashboard/actions.js", |_| Now(dashboard::ACTIONS.answer())),
 ];
 
 impl Api {

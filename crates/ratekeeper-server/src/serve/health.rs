@@ -111,14 +111,19 @@ pub(super) async fn metrics(api: &Api, is_stopping: bool) -> Answer {
     Answer::of(metrics::CONTENT_TYPE, metrics::text(metrics::families(api, wellness)))
 }
 
-fn store_report(api: &Api, store: &StoreAnswer) -> Json {
-    let failure = store.failure.as_ref().map(|error| outage::reason(error.kind()));
-    let health = api.limiter().store().health();
-    let breaker = match health.breaker {
+/// The word for what the breaker does.
+pub(super) const fn breaker_word(breaker: BreakerState) -> &'static str {
+    match breaker {
         BreakerState::Closed => "closed",
         BreakerState::HalfOpen => "probing",
         BreakerState::Open => "open",
-    };
+    }
+}
+
+fn store_report(api: &Api, store: &StoreAnswer) -> Json {
+    let failure = store.failure.as_ref().map(|error| outage::reason(error.kind()));
+    let health = api.limiter().store().health();
+    let breaker = breaker_word(health.breaker);
     let mut report = json!({ "answers": store.takes_charges(), "breaker": breaker, "failure": failure });
     // Of one server, `answers` says it all.
     if store.places > 1 {
@@ -128,6 +133,13 @@ fn store_report(api: &Api, store: &StoreAnswer) -> Json {
         report["nodes"] = json!({ "all": health.nodes, "take_charges": health.nodes_up });
     }
     report
+}
+
+/// What `/readyz` and what metrics say, of the same moment.
+pub(super) async fn of_now(api: &Api, is_stopping: bool) -> (Json, Wellness) {
+    let (readiness, report) = report(api, is_stopping).await;
+    let takes_charges = report["store"]["answers"] == true;
+    (report, Wellness { is_ready: readiness != Readiness::Unready, takes_charges })
 }
 
 /// Asks the store, and tells all there is to tell.

@@ -77,7 +77,7 @@ enum Side {
     All,
     /// Those that take no token.
     Callers,
-    /// Those that take one, and what monitoring asks.
+    /// Those that take one, pages that make them, and what monitoring asks.
     Operators,
 }
 
@@ -85,7 +85,7 @@ impl Side {
     fn serves(self, call: &Call) -> bool {
         match self {
             Self::All => true,
-            Self::Callers => !call.access.takes_token(),
+            Self::Callers => !call.access.takes_token() && call.access != Access::Page,
             Self::Operators => call.access != Access::Anyone || call.method == Method::Get,
         }
     }
@@ -172,6 +172,9 @@ impl Http {
                 let mut response = response(Problem::new(405, format!("expected {allowed}")).into());
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
                 response
+            }
+            Some(call) if call.access == Access::Page && self.admin.is_off() => {
+                refused(Admin::off().into(), call.body)
             }
             // Without a value to move: this is the way of every call.
             Some(call) if !call.access.takes_token() => match Self::admitted(call, &head) {

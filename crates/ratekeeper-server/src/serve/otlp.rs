@@ -12,19 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::resource::Resource;
-use self::send::{Path, Target};
+use self::send::{COLLECTOR, Path};
 use super::api::Api;
 use super::calls::Endpoint;
 use super::health;
 use super::listener::Stop;
 use super::metrics;
-use crate::trust;
+use super::post::Target;
 
 /// How often something is sent, unless told otherwise.
 pub const EXPORT_EVERY: Duration = Duration::from_secs(5);
@@ -126,6 +125,7 @@ impl Tracer {
 #[derive(Clone, Debug)]
 pub struct Collector {
     target: Target,
+    is_compressed: bool,
     every: Duration,
 }
 
@@ -136,25 +136,14 @@ impl Collector {
     /// # Errors
     /// If it is no such URL, or there is nobody to trust.
     pub fn at(url: &str, authority: Option<&FilePath>) -> anyhow::Result<Self> {
-        let expected = "expected http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4318";
-        let base: Uri =
-            url.parse().ok().with_context(|| format!("otlp: got something else than a URL; {expected}"))?;
-        let has_host = base.authority().is_some_and(|authority| !authority.as_str().contains('@'));
-        let tls = match base.scheme_str() {
-            Some("http") if has_host && authority.is_some() => {
-                bail!("otlp-ca: got one for http://, where nothing is encrypted; expected https:// in otlp")
-            }
-            Some("http") if has_host => None,
-            Some("https") if has_host => Some(trust::connector(authority).context("otlp-ca")?),
-            _ => bail!("otlp: got a URL without http:// or https:// and a host alone; {expected}"),
-        };
-        Ok(Self { target: Target { base, tls, is_compressed: false }, every: EXPORT_EVERY })
+        let target = Target::at(COLLECTOR, url, authority)?;
+        Ok(Self { target, is_compressed: false, every: EXPORT_EVERY })
     }
 
     /// Whether what is sent is compressed, with gzip.
     #[must_use]
     pub fn compressed(mut self, is_compressed: bool) -> Self {
-        self.target.is_compressed = is_compressed;
+        self.is_compressed = is_compressed;
         self
     }
 
@@ -168,8 +157,8 @@ impl Collector {
     pub(super) fn start(self, api: Arc<Api>, tracer: Arc<Tracer>, stop: Stop) -> Exporting {
         let (end, mut ended) = oneshot::channel();
         let mut exporter = Exporter {
-            metrics: Path::new(self.target.clone(), "/v1/metrics"),
-            traces: Path::new(self.target, "/v1/traces"),
+            metrics: Path::new(self.target.clone(), "/v1/metrics", self.is_compressed),
+            traces: Path::new(self.target, "/v1/traces", self.is_compressed),
             from: Resource::of_this_process(),
             started: SystemTime::now(),
             api,

@@ -21,6 +21,7 @@ pub(super) use self::resp::RespConfig;
 pub(super) use self::store::StoreConfig;
 use super::admin::Admin;
 use super::listener::CONNECTIONS_MAX_DEFAULT;
+use super::notices::Receiver;
 use super::otlp::Collector;
 use crate::files;
 
@@ -48,6 +49,7 @@ pub struct Config {
     pub(super) admin_http: Option<SocketAddr>,
     pub(super) admin: Admin,
     pub(super) receipt_keys: Option<PathBuf>,
+    pub(super) demo_load: bool,
     pub(super) log: String,
     pub(super) log_format: LogFormat,
     pub(super) threads: Option<usize>,
@@ -56,6 +58,7 @@ pub struct Config {
     pub(super) drain: Duration,
     pub(super) grace: Duration,
     pub(super) otlp: Option<Collector>,
+    pub(super) notify: Option<Receiver>,
     /// Which header fields of old are sent, and what their Reset counts.
     pub(super) legacy: (Legacy, Reset),
     pub(super) mongo: MongoConfig,
@@ -100,6 +103,7 @@ impl Settings {
     pub fn check(self, token: Option<&str>, source: impl Fn(&str) -> Source) -> anyhow::Result<Config> {
         let store = StoreConfig::of(&self)?;
         let mongo = MongoConfig::of(&self)?;
+        let (notify, demo_load) = (receiver(&self)?, demo_load(&self)?);
         if self.grpc.is_some() {
             bail!("grpc: Envoy's rate limit service comes with a later version; this one speaks HTTP");
         }
@@ -144,6 +148,7 @@ impl Settings {
             admin_http,
             admin,
             receipt_keys: self.receipt_key_file,
+            demo_load,
             log: self.log.unwrap_or_else(|| "info".to_owned()),
             log_format,
             threads: self.threads.map(|threads| bounded("threads", threads, THREADS_MAX)).transpose()?,
@@ -156,6 +161,7 @@ impl Settings {
             drain: seconds("drain-seconds", self.drain_seconds)?.unwrap_or_default(),
             grace: seconds("shutdown-seconds", self.shutdown_seconds)?.unwrap_or(GRACE_DEFAULT),
             otlp,
+            notify,
             legacy,
             mongo,
         })
@@ -236,6 +242,38 @@ fn collector(
     Ok(Some(Collector::at(&url, authority)?.compressed(gzip)))
 }
 
+/// Whether operators can start a load.
+fn demo_load(settings: &Settings) -> anyhow::Result<bool> {
+    let is_wanted = settings.demo_load.unwrap_or(false);
+    if is_wanted && settings.policy.is_some() {
+        bail!("demo-load: got policy beside it; expected one of them: the load comes with its own policy");
+    }
+    Ok(is_wanted)
+}
+
+/// Who is posted notices, if anybody is.
+fn receiver(settings: &Settings) -> anyhow::Result<Option<Receiver>> {
+    let (authority, secret) = (settings.notify_ca.as_deref(), settings.notify_secret_file.as_deref());
+    let percents = settings.notify_at.as_deref();
+    let Some(Secret(url)) = &settings.notify_url else {
+        let said = [
+            ("notify-secret-file", secret.is_some()),
+            ("notify-ca", authority.is_some()),
+            ("notify-at", percents.is_some()),
+        ];
+        return match said.into_iter().find(|(_, is_said)| *is_said) {
+            Some((setting, _)) => bail!("{setting}: expected notify-url beside it"),
+            None => Ok(None),
+        };
+    };
+    let secret = secret.context("notify-url: expected notify-secret-file beside it: notices are signed")?;
+    let receiver = Receiver::at(url, authority, secret)?;
+    Ok(Some(match percents {
+        Some(percents) => receiver.percents(percents)?,
+        None => receiver,
+    }))
+}
+
 fn bounded(setting: &str, value: usize, max: usize) -> anyhow::Result<usize> {
     if value == 0 || value > max {
         bail!("{setting}: got {value}; expected 1 to {max}");
@@ -271,7 +309,16 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 16] = [
+        let cases: [(Settings, &str); 19] = [
+            (
+                Settings { notify_url: secret("http://h"), ..Settings::default() },
+                "notify-url: expected notify-secret-file",
+            ),
+            (Settings { notify_at: some("80"), ..Settings::default() }, "notify-at: expected notify-url"),
+            (
+                Settings { demo_load: Some(true), policy: secret("p.toml"), ..Settings::default() },
+                "demo-load: got policy beside it",
+            ),
             (
                 Settings { mongodb_copy: Some("c".into()), policy: secret("p.toml"), ..Settings::default() },
                 "mongodb-copy: expected the URL of a MongoDB",

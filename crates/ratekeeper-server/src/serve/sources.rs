@@ -15,6 +15,8 @@ use super::settings::{Config, Secret, is_mongodb};
 
 /// What is in force until somebody says otherwise.
 const STARTER: &str = include_str!("starter.toml");
+/// The same where a load can be started to look at.
+const DEMO: &str = include_str!("demo/policy.toml");
 
 /// Where policies come from, for as long as they are wanted.
 #[derive(Debug)]
@@ -32,9 +34,10 @@ impl Sources {
         let policies = Policies::builder().instances(config.instances).parted(parted).build()?;
         let mut sources = Self { policies, description: String::new(), file: None, mongo: None };
         let Some(Secret(source)) = &config.policy else {
-            let spec = PolicySpec::read("starter policy", Format::Toml, STARTER.as_bytes());
-            sources.policies.install("starter policy", spec, None)?;
-            sources.description = "a starter policy; --policy FILE puts yours into force".to_owned();
+            let (name, text) =
+                if config.demo_load { ("demo policy", DEMO) } else { ("starter policy", STARTER) };
+            sources.policies.install(name, PolicySpec::read(name, Format::Toml, text.as_bytes()), None)?;
+            sources.description = format!("a {name}; --policy FILE puts yours into force");
             return Ok(sources);
         };
         if is_mongodb(source) {

@@ -1,17 +1,21 @@
 //! From settings to a server that runs, and to one that has stopped.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use futures_util::future::OptionFuture;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper_http::HttpOptions;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api::Api;
+use super::dashboard::Shown;
 use super::http::Http;
+use super::introduction::Introduction;
 use super::listener::{Listener, Stop, serve_all};
+use super::notices::{Notifying, Receiver, Sending};
+use super::otlp::Exporting;
 use super::reread::Rereading;
 use super::settings::{Config, Settings, Source};
 use super::sources::Sources;
@@ -44,6 +48,25 @@ pub fn run(typed: Settings, file: Option<&Path>, source: impl Fn(&str) -> Source
     runtime.context("the threads of the server")?.block_on(serve(config))
 }
 
+/// An API with the keys that sign receipts, if they are in a file, and with someone who receives notices, if there is.
+fn ready(
+    api: Api,
+    receipt_keys: Option<&Path>,
+    notify: Option<Receiver>,
+) -> anyhow::Result<(Arc<Api>, Option<Notifying>)> {
+    let api = match receipt_keys {
+        Some(file) => api.with_receipt_keys(file)?,
+        None => api,
+    };
+    Ok(match notify {
+        Some(receiver) => {
+            let (api, notifying) = api.notifying(receiver);
+            (Arc::new(api), Some(notifying))
+        }
+        None => (Arc::new(api), None),
+    })
+}
+
 async fn serve(config: Config) -> anyhow::Result<()> {
     let hangup = reread::hangup()?;
     let sources = Arc::new(Sources::open(&config).await?);
@@ -51,16 +74,18 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let limiter = PolicyLimiter::on(Arc::clone(&store.store), sources.policies.clone());
     let options = HttpOptions::default().retry_after_spread(config.retry_after_spread);
     let options = options.legacy(config.legacy.0).legacy_reset(config.legacy.1);
-    let api = Api::new(limiter).with_options(options);
-    let api = Arc::new(match &config.receipt_keys {
-        Some(file) => api.with_receipt_keys(file)?,
-        None => api,
-    });
+    let shown = Shown::of(&sources.description, &store.description);
+    let api = Api::new(limiter).with_options(options).with_shown(shown);
+    let (api, notifying) = ready(api, config.receipt_keys.as_deref(), config.notify)?;
+    if config.demo_load {
+        api.offer_demo();
+    }
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
     let tls = certificates.as_ref().map(Certificates::acceptor).transpose()?;
     let stop = Stop::default();
+    let notifying = notifying.map(|notifying| notifying.start(&api, &stop));
     let admin = Arc::new(config.admin);
     let http = Http::new(Arc::clone(&api), Arc::clone(&admin), stop.clone());
     let (http, exporting) = match config.otlp {
@@ -81,6 +106,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (listener, tls_of_resp) = (Listener::bind(config.http, tls.clone(), Arc::new(http))?, tls.clone());
     let operators =
         operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
+    let shown_at = admin.lets_someone_in().then(|| operators.as_ref().unwrap_or(&listener).address());
     let password = config.resp.as_ref().and_then(|resp| resp.password.clone());
     let resp = config.resp.map(|resp| resp.bind(&api, tls_of_resp)).transpose()?;
     let rereading =
@@ -90,24 +116,18 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
-    let _ = introduce(&listener, operators.as_ref(), resp.as_ref(), &sources.description, &store.description);
-    let ended = async {
-        if serve_all(
-            [Some(listener), operators, resp].into_iter().flatten().collect(),
-            &stop,
-            connections_max,
-            config.grace,
-        )
-        .await
-        {
-            tracing::info!("stopped; everything under way was finished");
-        } else {
-            tracing::warn!("stopped; some connections were cut");
-        }
-        if let Some(exporting) = exporting {
-            exporting.finish().await;
-        }
+    let introduction = Introduction {
+        listener: &listener,
+        operators: operators.as_ref(),
+        resp: resp.as_ref(),
+        shown_at,
+        policy: &sources.description,
+        store: &store.description,
+        has_demo: config.demo_load,
     };
+    let _ = introduction.print();
+    let listeners = [Some(listener), operators, resp].into_iter().flatten().collect();
+    let ended = served(listeners, &stop, connections_max, config.grace, (notifying, exporting));
     tokio::select! {
         () = ended => {}
         () = told_again => tracing::warn!("told to stop again: stopped at once, whatever was under way"),
@@ -116,48 +136,21 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what listens where, and what to try.
-fn introduce(
-    listener: &Listener,
-    operators: Option<&Listener>,
-    resp: Option<&Listener>,
-    policy: &str,
-    store: &str,
-) -> std::io::Result<()> {
-    let scheme = if listener.is_encrypted() { "https" } else { "http" };
-    let base = format!("{scheme}://{}", reachable(listener.address()));
-    let insecure = if listener.is_encrypted() { "k" } else { "" };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "ratekeeper {} serves", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
-    if let Some(operators) = operators {
-        writeln!(out, "  operators  {scheme}://{}", reachable(operators.address()))?;
+/// Serves until all is finished, and sends what is left to those who are told of it.
+async fn served(
+    listeners: Vec<Listener>,
+    stop: &Stop,
+    connections_max: usize,
+    grace: std::time::Duration,
+    (notifying, exporting): (Option<Sending>, Option<Exporting>),
+) {
+    if serve_all(listeners, stop, connections_max, grace).await {
+        tracing::info!("stopped; everything under way was finished");
+    } else {
+        tracing::warn!("stopped; some connections were cut");
     }
-    if let Some(resp) = resp {
-        let scheme = if resp.is_encrypted() { "rediss" } else { "redis" };
-        writeln!(out, "  RESP       {scheme}://{}", reachable(resp.address()))?;
-    }
-    writeln!(out, "  policy     {policy}")?;
-    writeln!(out, "  store      {store}")?;
-    writeln!(out, "try")?;
-    writeln!(
-        out,
-        "  curl -si{insecure} {base}/v1/limit -d '{{\"charges\":[{{\"key\":\"user:42\",\"quota\":\"3/min\"}}]}}'"
-    )?;
-    out.flush()
-}
-
-/// An address that can be asked: everywhere is also here.
-fn reachable(address: std::net::SocketAddr) -> std::net::SocketAddr {
-    let mut reachable = address;
-    if address.ip().is_unspecified() {
-        let here: std::net::IpAddr = match address {
-            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        };
-        reachable.set_ip(here);
-    }
-    reachable
+    let sent = OptionFuture::from(notifying.map(Sending::finish));
+    tokio::join!(sent, OptionFuture::from(exporting.map(Exporting::finish)));
 }
 
 /// Tells the server to stop when the system says so, first to drain and then to finish;

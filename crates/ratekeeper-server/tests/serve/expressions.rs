@@ -51,7 +51,10 @@ fn shown() -> Shown {
     let policy = "service = \"s\"\n[[rules]]\nname = \"r\"\nkeys = \"all\"\nquota = \"5/s\"\n";
     let (rig, _) = Setup::policy(policy).in_memory();
     let mut client = rig.client();
-    client.post("/v1/check", "{}");
+    // Near its limit, which some are about.
+    for _ in 0..4 {
+        client.post("/v1/check", "{}");
+    }
     client.post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#);
     let mut shown = Shown::new();
     for line in client.get("/metrics").text().lines().filter(|line| !line.starts_with('#')) {

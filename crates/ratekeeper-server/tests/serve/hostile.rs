@@ -355,7 +355,8 @@ fn a_body_that_looks_like_a_head_harms_nobody_else() {
 fn there_is_no_other_call_and_no_other_method() {
     let rig = rig();
     let mut client = rig.client();
-    for path in ["/", "/v1", "/v1/limit/", "//v1/limit", "/v1/limit%00", "/v1/../v1/limit", "/dashboard", "*"]
+    for path in
+        ["/", "/v1", "/v1/limit/", "//v1/limit", "/v1/limit%00", "/v1/../v1/limit", "/dashboard/", "*"]
     {
         assert_eq!(client.ask("POST", path, &[], b"{}").status, 404, "{path}");
     }

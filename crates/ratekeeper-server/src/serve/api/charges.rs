@@ -99,8 +99,9 @@ impl<'c> Prepared<'c> {
         for verdict in decision.verdicts() {
             let Some(charge) = self.charges.get(verdict.index()) else { continue };
             api.names().note(charge.name(), decision, Some(verdict));
+            let key = charge.key().strip_suffix(BEHIND_KEYS).unwrap_or(charge.key());
+            api.note_headroom(decision, verdict, || Some(([SPACE, "/", charge.name()].concat().into(), key)));
             if !decision.is_allowed() && Verdict::is_denied(verdict) {
-                let key = charge.key().strip_suffix(BEHIND_KEYS).unwrap_or(charge.key());
                 api.hot.denied(&[SPACE, "/", charge.name()].concat(), key);
             }
         }

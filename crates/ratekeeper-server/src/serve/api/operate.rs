@@ -6,13 +6,14 @@
 
 mod audit;
 mod counters;
+mod demo;
 mod look;
 mod overrides;
 mod switches;
 
 pub use audit::AUDIT_SHOWN_MAX;
-pub(in crate::serve) use counters::history;
 pub use counters::{COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
+pub(in crate::serve) use counters::{history, rule as rule_limits};
 
 use std::time::Duration;
 

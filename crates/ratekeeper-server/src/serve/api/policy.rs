@@ -133,6 +133,12 @@ impl Api {
                 self.hot.denied(rule.rule.as_str(), rule.subject);
             }
         }
+        for verdict in decision.verdicts() {
+            self.note_headroom(decision, verdict, || {
+                let rule = demand.rules().find(|rule| rule.rule == verdict.name().rule())?;
+                Some((rule.rule.as_str().into(), rule.subject))
+            });
+        }
     }
 }
 

@@ -50,7 +50,7 @@ impl Problem {
     }
 
     /// What is wrong, in words.
-    pub(super) fn detail(&self) -> &str {
+    pub(in crate::serve) fn detail(&self) -> &str {
         &self.detail
     }
 

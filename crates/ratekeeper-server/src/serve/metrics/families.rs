@@ -9,6 +9,7 @@ use super::{BATCH_BUCKETS, LATENCY_BUCKETS, STATUSES};
 use crate::serve::api::Api;
 use crate::serve::calls::Endpoint;
 use crate::serve::health::Wellness;
+use crate::serve::notices::Notices;
 
 /// Everything there is to show at this moment.
 pub(in crate::serve) fn families(api: &Api, wellness: Wellness) -> Vec<Family> {
@@ -17,6 +18,8 @@ pub(in crate::serve) fn families(api: &Api, wellness: Wellness) -> Vec<Family> {
     let limiter = api.limiter();
     families.extend(of_store(&limiter.store().health(), limiter.outages()));
     families.extend(of_policies(limiter.policies()));
+    families.push(headroom(api));
+    families.extend(Notices::families(api.notices.as_ref()));
     families.push(certificate(api));
     let mut build = Family::new("ratekeeper_build_info", Kind::Gauge, "The version that runs");
     build.add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -83,6 +86,22 @@ fn certificate(api: &Api) -> Family {
     );
     if let expires @ 1.. = read(&api.metrics.certificate_expires) {
         family.add(&[], expires);
+    }
+    family
+}
+
+/// Of rules of policies alone: the names of other charges are the callers'.
+fn headroom(api: &Api) -> Family {
+    let mut family = Family::new(
+        "ratekeeper_rule_headroom_percent",
+        Kind::Gauge,
+        "What is left to the key that is nearest to its limit; only of rules in which a key had at most half left \
+         within the last minute",
+    );
+    for (rule, percent) in api.near.by_rule() {
+        if let Some((service, rule)) = rule.split_once('/').filter(|(service, _)| !service.is_empty()) {
+            family.add(&[("service", service), ("rule", rule)], percent);
+        }
     }
     family
 }

@@ -161,6 +161,13 @@ settings! {
         #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
         pub admin_without_token: bool,
 
+        /// Lets operators start a load of one minute from the dashboard, on a policy made for it: to look around, not for
+        /// production [default: false]
+        #[arg(value_name = "BOOL", env = "RATEKEEPER_DEMO_LOAD")]
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+        pub demo_load: bool,
+
         /// What is logged: off, error, warn, info, debug or trace, also by module [default: info]
         #[arg(value_name = "LEVEL", env = "RATEKEEPER_LOG")]
         pub log: String,
@@ -208,6 +215,23 @@ settings! {
         /// How what is sent to a collector is compressed: none or gzip [default: none]
         #[arg(value_name = "HOW", env = "RATEKEEPER_OTLP_COMPRESSION")]
         pub otlp_compression: String,
+
+        /// Posts notices to this URL, http:// or https://: a key has passed 80 or 100 percent of a quota, the circuit breaker
+        /// changes, an outage lifts limits, a policy is refused
+        #[arg(value_name = "URL", env = "RATEKEEPER_NOTIFY_URL", hide_env_values = true)]
+        pub notify_url: Secret,
+
+        /// Notices are signed with the secret in this file, of at least 24 characters
+        #[arg(value_name = "FILE", env = "RATEKEEPER_NOTIFY_SECRET_FILE")]
+        pub notify_secret_file: PathBuf,
+
+        /// Who signs the certificate of an https:// receiver of notices, in PEM [default: whom the system trusts]
+        #[arg(value_name = "FILE", env = "RATEKEEPER_NOTIFY_CA")]
+        pub notify_ca: PathBuf,
+
+        /// Which shares of a quota are noticed, in percent, 50 to 100 [default: 80,100]
+        #[arg(value_name = "PERCENTS", env = "RATEKEEPER_NOTIFY_AT")]
+        pub notify_at: String,
     }
 }
 

@@ -93,6 +93,7 @@ impl Api {
     ) -> Result<T, Problem> {
         self.record(&change, None).await.map_err(|problem| problem.before("nothing was changed"))?;
         let made = made.await;
+        self.shown.forget();
         if let Err(problem) = &made
             && let Err(unnoted) = self.record(&change, Some(problem.detail())).await
         {

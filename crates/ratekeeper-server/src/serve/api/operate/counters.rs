@@ -149,7 +149,7 @@ pub(super) fn stored_keys(page: &StoredPage) -> Vec<Json> {
     keys.collect()
 }
 
-fn rule(of: &RuleLimits) -> Json {
+pub(in crate::serve) fn rule(of: &RuleLimits) -> Json {
     let quotas = |quotas: &[(Name, Quota)]| -> Json {
         quotas
             .iter()

@@ -185,8 +185,7 @@ impl Api {
                     "an organisation beside it",
                 ));
             }
-            let all = overrides.all().await.map_err(Problem::store)?;
-            return Ok(all.iter().filter_map(|found| Some(shown(found.scope().ok()?, &found.to))).collect());
+            return self.all_overrides().await;
         };
         let list = overrides.list(organisation, project).await.map_err(Problem::store)?;
         let shown = list.iter().filter_map(|(endpoint, found)| {
@@ -196,6 +195,12 @@ impl Api {
             Some(shown(scope.ok()?, found))
         });
         Ok(shown.collect())
+    }
+
+    /// All overrides of the store.
+    pub(in crate::serve) async fn all_overrides(&self) -> Result<Vec<Json>, Problem> {
+        let all = self.limiter.store().overrides().all().await.map_err(Problem::store)?;
+        Ok(all.iter().filter_map(|found| Some(shown(found.scope().ok()?, &found.to))).collect())
     }
 
     /// `POST /v1/overrides/delete`: back to the limits of the rule. For operators.

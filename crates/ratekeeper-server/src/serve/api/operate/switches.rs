@@ -78,11 +78,13 @@ only_objects!(SetModeCall, SetEmergencyCall, ClearCall);
 impl Api {
     /// `GET /v1/switches`: modes and emergencies that operators have set. For operators.
     pub async fn switches(&self) -> Answer {
+        answered(self.all_switches().await.map(|switches| Answer::json(&switches)))
+    }
+
+    /// Modes and emergencies that are set.
+    pub(in crate::serve) async fn all_switches(&self) -> Result<Json, Problem> {
         let store = self.limiter.store();
-        let switches = match store.control().read_switches().await {
-            Ok(switches) => switches,
-            Err(error) => return Problem::store(error).into(),
-        };
+        let switches = store.control().read_switches().await.map_err(Problem::store)?;
         let now = store.now();
         let live = switches.iter().filter(|(_, switch)| switch.is_live(now));
         let mut live: Vec<_> = live.collect();
@@ -94,7 +96,7 @@ impl Api {
             of_kind.map(|(name, switch)| shown(rule_of_switch(name).0, switch)).collect::<Vec<_>>()
         };
         let is_mode = |switch: &Switch| (switch.mode, switch.enforce_percent) != (None, None);
-        Answer::json(&json!({ "modes": told(is_mode), "emergencies": told(is_emergency) }))
+        Ok(json!({ "modes": told(is_mode), "emergencies": told(is_emergency) }))
     }
 
     /// `POST /v1/modes/set`: switches a rule, a service or everything on, off, or to monitoring. For operators.
