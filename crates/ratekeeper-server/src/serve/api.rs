@@ -6,6 +6,7 @@ mod batch;
 mod call;
 mod charges;
 mod facts;
+mod forward;
 mod limit;
 mod members;
 mod names;

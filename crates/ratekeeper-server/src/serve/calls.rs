@@ -4,13 +4,14 @@
 //! from it; tests compare it with `/openapi.json` and with the documentation. To add a call, add a row.
 
 use futures_util::future::BoxFuture;
+use http::request::Parts;
 use serde_json::json;
 
 use super::admin::{Caller, Role};
 use super::api::{Answer, Api, JSON};
 use super::http::{BATCH_BYTES_MAX, BODY_BYTES_MAX};
 use super::{dashboard, health, openapi};
-use Access::{Anyone, Monitoring, Operate, Page, Read, Usage};
+use Access::{Anyone, Gateway, Monitoring, Operate, Page, Read, Usage};
 use Answering::Now;
 
 /// A call.
@@ -42,6 +43,8 @@ pub enum Method {
 pub enum Access {
     /// Every client.
     Anyone,
+    /// Gateways, by the address that they call from.
+    Gateway,
     /// Every client, also on the connections that stay free for monitoring when all others are in use.
     Monitoring,
     /// Every client, where operators' calls are served: a page without data, which makes these calls itself.
@@ -66,6 +69,7 @@ impl Access {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Anyone => "anyone",
+            Self::Gateway => "gateway",
             Self::Monitoring => "monitoring",
             Self::Page => "page",
             Self::Usage => "usage",
@@ -78,9 +82,16 @@ impl Access {
     pub(super) const fn is_for(self, role: &Role) -> bool {
         match (self, role) {
             (Self::Read, Role::Usage(_)) | (Self::Operate, Role::Usage(_) | Role::Read) => false,
-            (Self::Anyone | Self::Monitoring | Self::Page | Self::Usage | Self::Read | Self::Operate, _) => {
-                true
-            }
+            (
+                Self::Anyone
+                | Self::Gateway
+                | Self::Monitoring
+                | Self::Page
+                | Self::Usage
+                | Self::Read
+                | Self::Operate,
+                _,
+            ) => true,
         }
     }
 }
@@ -106,6 +117,8 @@ pub(super) struct Asked<'a> {
     /// Empty if the call reads none.
     pub(super) body: &'a [u8],
     pub(super) is_stopping: bool,
+    /// The head of the call, if it came over HTTP.
+    pub(super) head: Option<&'a Parts>,
 }
 
 /// An answer, or the wait for it. What is waited for is on the heap, so that calls that need
@@ -164,9 +177,10 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 45] = [
+pub static CALLS: [Call; 46] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
+    Call::get("/v1/forward-auth", Gateway, |asked| asked.api.start_forward_auth(asked.head)),
     Call::post("/v1/limit/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.limit_batch(asked.body))),
     Call::post("/v1/check/batch", Anyone, BATCH_BYTES_MAX, |asked| later(asked.api.check_batch(asked.body))),
     Call::post("/v1/peek", Anyone, BODY_BYTES_MAX, |asked| later(asked.api.peek(asked.body))),
@@ -236,7 +250,7 @@ impl Api {
     /// Answers the call at a path without HTTP, whoever may call it there: for the command line, which has the store itself.
     pub async fn answer(&self, caller: &Caller, path: &str, body: &[u8]) -> Option<Answer> {
         let call = Endpoint::at(path).call()?;
-        Some((call.handler)(Asked { api: self, caller, body, is_stopping: false }).answer().await)
+        Some((call.handler)(Asked { api: self, caller, body, is_stopping: false, head: None }).answer().await)
     }
 }
 

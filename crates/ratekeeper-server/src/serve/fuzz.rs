@@ -57,7 +57,8 @@ fn api() -> &'static Arc<Api> {
 pub fn json_calls(body: &[u8]) {
     let (api, caller) = (api(), Caller::named("fuzzer"));
     for call in CALLS.iter().filter(|call| call.body != Body::None) {
-        let answer = (call.handler)(Asked { api, caller: &caller, body, is_stopping: false }).answer();
+        let answer =
+            (call.handler)(Asked { api, caller: &caller, body, is_stopping: false, head: None }).answer();
         sound(&in_turns(answer).expect("memory does not wait"));
     }
 }

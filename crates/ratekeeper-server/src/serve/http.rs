@@ -17,9 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::ALLOW;
+use http::request::Parts;
 use http::{HeaderValue, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use ratekeeper::policy::Network;
 
 use self::answer::AnswerBody;
 use self::connection::Connection;
@@ -67,6 +69,8 @@ pub struct Http {
     told: Room,
     tracer: Option<Arc<Tracer>>,
     side: Side,
+    /// Whose word is taken for the requests of others.
+    gateways: Vec<Network>,
     /// Of calls that take no token.
     nobody: Caller,
 }
@@ -86,7 +90,10 @@ impl Side {
         match self {
             Self::All => true,
             Self::Callers => !call.access.takes_token() && call.access != Access::Page,
-            Self::Operators => call.access != Access::Anyone || call.method == Method::Get,
+            Self::Operators => match call.access {
+                Access::Anyone => call.method == Method::Get,
+                access => access != Access::Gateway,
+            },
         }
     }
 }
@@ -105,8 +112,15 @@ impl Http {
             told: Room::of(TOLD_BYTES_MAX),
             tracer: None,
             side: Side::All,
+            gateways: Vec::new(),
             nobody: Caller::named(""),
         }
+    }
+
+    /// The networks that gateways call from. Without any, none may tell about the requests of others.
+    #[must_use]
+    pub fn gateways(self, gateways: Vec<Network>) -> Self {
+        Self { gateways, ..self }
     }
 
     /// The calls that take a token apart from all others, for a listener of their own: first what callers are served,
@@ -177,12 +191,12 @@ impl Http {
                 refused(Admin::off().into(), call.body)
             }
             // Without a value to move: this is the way of every call.
-            Some(call) if !call.access.takes_token() => match Self::admitted(call, &head) {
-                Ok(()) => self.answer(call, &self.nobody, body).await,
+            Some(call) if !call.access.takes_token() => match self.admitted(call, &head, from) {
+                Ok(()) => self.answer(call, &self.nobody, (&head, body)).await,
                 Err(problem) => refused(problem.into(), call.body),
             },
             Some(call) => match self.admin.admits(&head, call.access, from) {
-                Ok(caller) => self.answer(call, &caller, body).await,
+                Ok(caller) => self.answer(call, &caller, (&head, body)).await,
                 Err(refusal) => refused(refusal, call.body),
             },
         };
@@ -190,9 +204,14 @@ impl Http {
     }
 
     /// Calls that take a token have a rule of their own. Of all others, those that change
-    /// or tell something of counters are not for pages in browsers.
-    fn admitted(call: &Call, head: &http::request::Parts) -> Result<(), Problem> {
+    /// or tell something of counters are not for pages in browsers, and what gateways tell is not for others.
+    fn admitted(&self, call: &Call, head: &Parts, from: Option<IpAddr>) -> Result<(), Problem> {
         match call.method {
+            _ if call.access == Access::Gateway && !self.is_gateway(from) => Err(Problem::new(
+                403,
+                "this address is no gateway's, so nothing that it says of requests is believed; expected one of \
+                 forward-auth-from",
+            )),
             Method::Post if is_of_a_page(&head.headers) => Err(Problem::new(
                 403,
                 "a page in a browser sent this, as Origin or Sec-Fetch-Site says; expected a call by a service, \
@@ -202,26 +221,38 @@ impl Http {
         }
     }
 
+    fn is_gateway(&self, from: Option<IpAddr>) -> bool {
+        from.is_some_and(|from| self.gateways.iter().any(|network| network.contains(from)))
+    }
+
     /// Reads what the call reads, and answers it. There is room for the answer to a body before
     /// anything is decided.
     #[inline]
-    async fn answer(&self, call: &Call, caller: &Caller, body: Incoming) -> Response<AnswerBody> {
+    async fn answer(
+        &self,
+        call: &Call,
+        caller: &Caller,
+        (head, body): (&Parts, Incoming),
+    ) -> Response<AnswerBody> {
         let Body::Json(max) = call.body else {
-            return response_in(&self.told, Taken::default(), self.handle(call, caller, &[]).await);
+            return response_in(&self.told, Taken::default(), self.handle(call, caller, (head, &[])).await);
         };
         let body = match self.bodies.read(body, max, self.body_wait).await {
             Ok(body) => body,
             Err(problem) => return unread(problem),
         };
         match self.bodies.for_answer_to(&body.bytes) {
-            Ok(taken) => response_in(&self.bodies, taken, self.handle(call, caller, &body.bytes).await),
+            Ok(taken) => {
+                response_in(&self.bodies, taken, self.handle(call, caller, (head, &body.bytes)).await)
+            }
             Err(problem) => no_room(problem),
         }
     }
 
     #[inline]
-    async fn handle(&self, call: &Call, caller: &Caller, body: &[u8]) -> Answer {
-        let asked = Asked { api: &self.api, caller, body, is_stopping: self.stop.is_stopping() };
+    async fn handle(&self, call: &Call, caller: &Caller, (head, body): (&Parts, &[u8])) -> Answer {
+        let is_stopping = self.stop.is_stopping();
+        let asked = Asked { api: &self.api, caller, body, is_stopping, head: Some(head) };
         (call.handler)(asked).answer().await
     }
 }

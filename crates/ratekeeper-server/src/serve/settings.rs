@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use ratekeeper::policy::Network;
 use ratekeeper_http::{Legacy, Reset, SPREAD_PERCENT_MAX};
 
 pub use self::list::{Secret, Settings};
@@ -29,6 +30,10 @@ use crate::files;
 pub const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 /// Where HTTP is spoken, unless told otherwise: where nobody else can reach it.
 pub const HTTP_DEFAULT: &str = "127.0.0.1:8080";
+/// Where gateways are, unless told otherwise: on this machine.
+const GATEWAYS_DEFAULT: &str = "127.0.0.0/8,::1";
+/// Networks of gateways.
+const GATEWAYS_MAX: usize = 256;
 /// Threads that may serve requests.
 const THREADS_MAX: usize = 256;
 /// Connections that may be allowed at once.
@@ -48,6 +53,7 @@ pub struct Config {
     pub(super) tls: Option<(PathBuf, PathBuf)>,
     pub(super) admin_http: Option<SocketAddr>,
     pub(super) admin: Admin,
+    pub(super) gateways: Vec<Network>,
     pub(super) receipt_keys: Option<PathBuf>,
     pub(super) demo_load: bool,
     pub(super) log: String,
@@ -147,6 +153,10 @@ impl Settings {
             tls,
             admin_http,
             admin,
+            gateways: networks(
+                "forward-auth-from",
+                self.forward_auth_from.as_deref().unwrap_or(GATEWAYS_DEFAULT),
+            )?,
             receipt_keys: self.receipt_key_file,
             demo_load,
             log: self.log.unwrap_or_else(|| "info".to_owned()),
@@ -182,6 +192,24 @@ fn address(setting: &str, text: &str) -> anyhow::Result<SocketAddr> {
             "{setting}: got `{text}`; expected an address and a port, such as {HTTP_DEFAULT} or [::]:8080"
         )
     })
+}
+
+/// Networks, with commas between them; `none` is none.
+fn networks(setting: &str, text: &str) -> anyhow::Result<Vec<Network>> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let networks: Vec<&str> = text.split(',').map(str::trim).collect();
+    if networks.len() > GATEWAYS_MAX {
+        bail!("{setting}: got {} networks; expected at most {GATEWAYS_MAX}", networks.len());
+    }
+    let read = |text: &&str| {
+        let parsed = text.parse::<Network>().ok();
+        parsed.with_context(|| {
+            format!("{setting}: got `{text}`; expected a network such as 10.0.0.0/8 or ::1, several with commas, or none")
+        })
+    };
+    networks.iter().map(read).collect()
 }
 
 /// Whether policies are to come from a MongoDB.
@@ -309,7 +337,7 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let some = |text: &str| Some(text.to_owned());
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 19] = [
+        let cases: [(Settings, &str); 20] = [
             (
                 Settings { notify_url: secret("http://h"), ..Settings::default() },
                 "notify-url: expected notify-secret-file",
@@ -359,6 +387,10 @@ mod tests {
                 "grpc: Envoy's rate limit service comes",
             ),
             (Settings { tls_cert: Some("c".into()), ..Settings::default() }, "tls-cert: expected tls-key"),
+            (
+                Settings { forward_auth_from: some("10.0.0.0/8, gateway"), ..Settings::default() },
+                "forward-auth-from: got `gateway`; expected a network such as 10.0.0.0/8",
+            ),
             (Settings { threads: Some(0), ..Settings::default() }, "threads: got 0; expected 1 to 256"),
             (Settings { log_format: some("xml"), ..Settings::default() }, "log-format: got `xml`"),
             (Settings { instances: Some(0), ..Settings::default() }, "instances: got 0"),

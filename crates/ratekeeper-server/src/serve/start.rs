@@ -87,7 +87,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let stop = Stop::default();
     let notifying = notifying.map(|notifying| notifying.start(&api, &stop));
     let admin = Arc::new(config.admin);
-    let http = Http::new(Arc::clone(&api), Arc::clone(&admin), stop.clone());
+    let http = Http::new(Arc::clone(&api), Arc::clone(&admin), stop.clone()).gateways(config.gateways);
     let (http, exporting) = match config.otlp {
         Some(collector) => {
             let (http, exporting) = http.traced(collector);

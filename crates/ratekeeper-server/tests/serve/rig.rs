@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) bodies_max: usize,
     pub(crate) connections_max: usize,
     pub(crate) policies: Vec<&'static str>,
+    /// The networks of gateways.
+    pub(crate) gateways: Vec<&'static str>,
 }
 
 impl Default for Setup {
@@ -46,6 +48,7 @@ impl Default for Setup {
             bodies_max: BODIES_BYTES_MAX,
             connections_max: CONNECTIONS_MAX_DEFAULT,
             policies: Vec::new(),
+            gateways: vec!["127.0.0.0/8"],
         }
     }
 }
@@ -85,7 +88,8 @@ impl Setup {
         let stop = Stop::default();
         let http = Http::new(Arc::clone(&api), self.admin, stop.clone())
             .patience(self.idle, self.body_wait)
-            .bodies_max(self.bodies_max);
+            .bodies_max(self.bodies_max)
+            .gateways(self.gateways.iter().map(|network| network.parse().unwrap()).collect());
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(anywhere, None, Arc::new(http)).unwrap();
         let address = listener.address();

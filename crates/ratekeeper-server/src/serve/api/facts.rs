@@ -63,7 +63,7 @@ impl PolicyRequest<'_> {
 
 /// A target without what may stand before its path: `http://host/path` is as good a first line of a request as `/path`
 /// (RFC 9112, section 3.2.2), and servers route it by its path.
-fn without_origin(target: &str) -> &str {
+pub(super) fn without_origin(target: &str) -> &str {
     let is_scheme = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match target.split_once("://") {
         Some((scheme, rest)) if is_scheme(scheme) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
@@ -72,7 +72,7 @@ fn without_origin(target: &str) -> &str {
 }
 
 /// An address, also as most programs write the other end of a connection: with its port.
-fn address(text: &str) -> Option<IpAddr> {
+pub(super) fn address(text: &str) -> Option<IpAddr> {
     let bare = || text.parse().ok();
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
     let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);

@@ -24,7 +24,7 @@ const STATUS_FIELD: &str = "x-ratekeeper-status";
 /// Whose connection the gateway holds, behind those for whom that one speaks.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// What the address of the call may say.
-const PARAMETERS: &str = "service=NAME, deny=429 or 403, fields=forwarded or original";
+const PARAMETERS: &str = "service=NAME, deny=429 or 403, fields=forwarded or original, each once";
 
 /// The fields by which a gateway tells about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ enum Family {
 /// What the address of a call says.
 #[derive(Debug)]
 struct Said {
-    service: Option<String>,
+    service: String,
     /// Whether a denial is 403, whatever it is.
     is_forbidden: bool,
     family: Family,
@@ -78,7 +78,7 @@ impl Api {
     }
 
     fn passed_demand(&self, said: &Said, headers: &HeaderMap) -> Result<Demand<'static>, Problem> {
-        let service = self.service(said.service.as_deref())?;
+        let service = self.service(Some(&said.service))?;
         let passed = Passed::read(headers, said.family)?;
         Ok(service.demand(&Ask::request(&passed)))
     }
@@ -100,22 +100,28 @@ impl Api {
 }
 
 impl Said {
+    /// A service has to be named, and nothing stands there twice: some gateways put what clients send behind an
+    /// address that has no query of its own, and then clients would choose what they are limited by.
     fn read(query: &str) -> Result<Self, Problem> {
-        let mut said = Self { service: None, is_forbidden: false, family: Family::Forwarded };
+        let (mut service, mut is_forbidden, mut family) = (None, None, None);
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            match parameter.split_once('=') {
-                Some(("service", name)) => said.service = Some(name.to_owned()),
-                Some(("deny", "429")) => said.is_forbidden = false,
-                Some(("deny", "403")) => said.is_forbidden = true,
-                Some(("fields", "forwarded")) => said.family = Family::Forwarded,
-                Some(("fields", "original")) => said.family = Family::Original,
-                _ => {
-                    let got: String = parameter.chars().take(100).collect();
-                    return Err(Problem::new(400, format!("got `{got}` in the query; expected {PARAMETERS}")));
-                }
+            let is_new = match parameter.split_once('=') {
+                Some(("service", name)) => service.replace(name.to_owned()).is_none(),
+                Some(("deny", status @ ("429" | "403"))) => is_forbidden.replace(status == "403").is_none(),
+                Some(("fields", "forwarded")) => family.replace(Family::Forwarded).is_none(),
+                Some(("fields", "original")) => family.replace(Family::Original).is_none(),
+                _ => false,
+            };
+            if !is_new {
+                let got: String = parameter.chars().take(100).collect();
+                return Err(Problem::new(400, format!("got `{got}` in the query; expected {PARAMETERS}")));
             }
         }
-        Ok(said)
+        let service = service.ok_or_else(|| {
+            Problem::new(400, "service: expected it in the query, such as /v1/forward-auth?service=shop")
+        })?;
+        let (is_forbidden, family) = (is_forbidden.unwrap_or(false), family.unwrap_or(Family::Forwarded));
+        Ok(Self { service, is_forbidden, family })
     }
 }
 
@@ -177,7 +183,9 @@ fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Probl
         Ok(value) if second.is_none() => Ok(Some(value)),
         Ok(_) => Err(Problem::new(
             400,
-            format!("{name}: got it more than once; expected one: the gateway has to replace what clients send"),
+            format!(
+                "{name}: got it more than once; expected one: the gateway has to replace what clients send"
+            ),
         )),
         Err(_) => Err(Problem::new(400, format!("{name}: expected printable ASCII"))),
     }

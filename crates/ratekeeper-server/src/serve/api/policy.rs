@@ -109,20 +109,25 @@ impl Api {
     ) -> Result<(ServiceLimiter, CallFacts<'c>), Problem> {
         // Whether or not a rule asks for it.
         call.cost.map_or(Ok(1), |cost| cost.units("cost"))?;
-        let service = match call.service.as_ref().map(Text::as_str) {
-            Some(name) => {
-                let known = self.limiter.known_service(name);
-                known.ok_or_else(|| Problem::wrong("service", "one that has a policy"))?
-            }
-            None => self.limiter.only_service().ok_or_else(|| {
-                Problem::wrong("service", "the name of a service that has a policy: there is not exactly one")
-            })?,
-        };
+        let service = self.service(call.service.as_ref().map(Text::as_str))?;
         let mut facts = CallFacts::new(call)?;
         if service.needs_of(&facts).body {
             facts.read_body();
         }
         Ok((service, facts))
+    }
+
+    /// The limits of the service of that name, or of the only one.
+    pub(super) fn service(&self, name: Option<&str>) -> Result<ServiceLimiter, Problem> {
+        match name {
+            Some(name) => {
+                let known = self.limiter.known_service(name);
+                known.ok_or_else(|| Problem::wrong("service", "one that has a policy"))
+            }
+            None => self.limiter.only_service().ok_or_else(|| {
+                Problem::wrong("service", "the name of a service that has a policy: there is not exactly one")
+            }),
+        }
     }
 
     /// Notes what became of a request.

@@ -167,6 +167,9 @@ settings! {
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
         pub demo_load: bool,
+        /// The networks that gateways call /v1/forward-auth from, with commas between them, or none [default: 127.0.0.0/8,::1]
+        #[arg(value_name = "NETWORKS", env = "RATEKEEPER_FORWARD_AUTH_FROM")]
+        pub forward_auth_from: String,
 
         /// What is logged: off, error, warn, info, debug or trace, also by module [default: info]
         #[arg(value_name = "LEVEL", env = "RATEKEEPER_LOG")]
