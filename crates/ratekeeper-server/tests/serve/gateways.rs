@@ -1,4 +1,4 @@
-//! The configurations in `deploy` in real gateways: nginx, Caddy and HAProxy, in front of a service.
+//! The configurations in `deploy` in real gateways: nginx, Caddy and `HAProxy`, in front of a service.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
