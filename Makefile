@@ -9,7 +9,7 @@ SECONDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
 	test-of-store-tests test-of-store-tests-share test-alerts test-browser test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
-	bench-cluster bench-http bench-instructions bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
+	bench-cluster bench-http bench-instructions bench-lean bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,8 @@ lint: ## Formatting, clippy, rustdoc and luacheck, warnings as errors (budget: 3
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --lib --bins --examples --no-deps --all-features --locked --quiet
 
-deps: ## Licences, sources and duplicates of the dependencies (budget: 1 minute)
+deps: ## Licences, sources and duplicates of the dependencies, and how many a lean program gets (budget: 1 minute)
+	$(PYTHON) scripts/test_check_dependencies.py --quiet
 	$(PYTHON) scripts/check_dependencies.py
 
 servers: ## The servers that tests start, into target/servers (root on Debian, or Redis 7 on PATH)
@@ -111,6 +112,9 @@ api-check: ## Compare the library's public API with the lists in api/ (budget: 2
 bench-instructions: ## Count the instructions of each path; 3 % above benches/instructions.toml fails (RECORD=1, ACCEPT=1: see CONTRIBUTING; 4 minutes)
 	$(PYTHON) scripts/instructions.py --self-test
 	$(PYTHON) scripts/instructions.py $(if $(RECORD),--record) $(if $(ACCEPT),--accept)
+
+bench-lean: ## What a limit in one line adds to a release build, beside tower_governor's; writes docs/benchmarks.md (8 minutes, quiet machine)
+	$(PYTHON) scripts/bench_lean.py --out docs/benchmarks.md
 
 bench-memory: ## Compare the memory store with its peers; writes docs/benchmarks.md (8 minutes, quiet machine)
 	cd benches && $(CARGO) run --release --locked --bin memory -- --out ../docs/benchmarks.md

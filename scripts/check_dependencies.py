@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the workspace depends on: licences, sources, duplicates, and the Rust they ask for.
+"""Checks what the workspace depends on: licences, sources, duplicates, the Rust they ask for, and how many there are.
 
 Reads `cargo metadata`, so it needs nothing but cargo. Advisories need a database
 from the network, which a build must not depend on: they are checked where
@@ -22,6 +22,7 @@ LICENCES |= {"CC0-1.0", "CDLA-Permissive-2.0"}
 # Two incompatible versions of a crate are built twice and do not mix; each that
 # cannot be helped stands here with its reason.
 DUPLICATES = {
+    "base64": "reqwest is ahead of mongodb",
     "core-foundation": "hickory is behind rustls's certificates; macOS only",
     "getrandom": "comes with rand",
     "http": "actix-web 4 stays with 0.2 until its next major version",
@@ -32,6 +33,17 @@ DUPLICATES = {
     "syn": "derive macros move to 3 at their own pace; build time only",
     "windows-sys": "console crates move at their own pace; Windows only",
 }
+
+# How many crates a program gets with these features, at most, itself and ours included. One more is a decision: change the
+# number here with the dependency. What needs none of HEAVY must not get them back through another crate.
+LEAN = {
+    ("ratekeeper", ""): 23,
+    ("ratekeeper", "policy-core"): 35,
+    ("ratekeeper-web", "axum"): 59,
+    ("ratekeeper-web", "actix"): 119,
+    ("ratekeeper-web", "client"): 42,
+}
+HEAVY = {"antlr4rust", "cel", "regex", "regex-automata", "saphyr-parser", "toml"}
 
 
 def licensed(expression: str) -> bool:
@@ -116,6 +128,39 @@ def problems(packages: list[dict]) -> list[str]:
     return found
 
 
+def crates_of(package: str, features: str) -> set[str]:
+    """The crates that a program gets with a crate of ours and these features."""
+    command = ["cargo", "tree", "-e", "normal", "--prefix", "none", "--format", "{p}", "--locked"]
+    command += ["-p", package, "--no-default-features", "--features", features]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return {" ".join(line.split()[:2]) for line in lines if line.strip()}
+
+
+def grown(count: int, most: int, name: str) -> list[str]:
+    """What is wrong with so many crates."""
+    if count > most:
+        return [f"{name}: {count} crates; expected at most {most}. If that is meant, change LEAN in {sys.argv[0]}"]
+    return []
+
+
+def heavy(crates: set[str], name: str) -> list[str]:
+    """What a program gets that it does not need."""
+    found = sorted(crate for crate in crates if crate.split()[0] in HEAVY)
+    return [f"{name}: depends on {crate}; expected without it" for crate in found]
+
+
+def lean() -> list[str]:
+    """Programs that get more than they were meant to."""
+    found = []
+    for (package, features), most in LEAN.items():
+        name = f"{package} with {features or 'no feature'}"
+        crates = crates_of(package, features)
+        print(f"{name}: {len(crates)} crates")
+        found += grown(len(crates), most, name)
+        found += heavy(crates, name)
+    return found
+
+
 def advisories() -> list[str]:
     """Known vulnerabilities, as far as there is a database to ask."""
     home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
@@ -129,7 +174,7 @@ def advisories() -> list[str]:
 def main() -> int:
     command = ["cargo", "metadata", "--format-version", "1", "--all-features", "--locked"]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    found = problems(metadata["packages"]) + advisories()
+    found = problems(metadata["packages"]) + lean() + advisories()
     for problem in found:
         print(f"error: {problem}", file=sys.stderr)
     outside = sum(package["source"] is not None for package in metadata["packages"])
