@@ -154,6 +154,21 @@ impl Decision {
         Self { outcome: Outcome::Deny, ..self }
     }
 
+    /// Takes over what a later decision says of the same counters, so that this one says what is left now.
+    /// Its costs change by `units`, because that is what was charged or given back meanwhile.
+    pub fn catch_up(&mut self, later: &Self, units: i32) {
+        for verdict in &mut self.verdicts {
+            let is_same = |newer: &&Verdict| {
+                (newer.counter.0, newer.name, newer.quota) == (verdict.counter.0, verdict.name, verdict.quota)
+            };
+            let Some(newer) = later.verdicts.iter().find(is_same) else { continue };
+            verdict.remaining = newer.remaining;
+            verdict.reset_after = newer.reset_after;
+            verdict.cost = verdict.cost.saturating_add_signed(units);
+            self.at = later.at;
+        }
+    }
+
     /// Notes which counter each verdict is about, in the order of the charges.
     #[inline]
     pub fn set_counters(&mut self, counters: impl IntoIterator<Item = u64>) {

@@ -67,6 +67,12 @@ impl<'a> Denial<'a> {
         })
     }
 
+    /// The decision that denies.
+    #[must_use]
+    pub const fn decision(&self) -> &'a Decision {
+        self.decision
+    }
+
     /// The same denial, under the names that a caller gave to its raw charges.
     #[must_use]
     pub fn labelled(self, labels: Labels<'a>) -> Self {

@@ -90,11 +90,21 @@ impl Tally {
             let partition = partition_of(verdict).filter(|key| key.len() <= PARTITION_BYTES_MAX);
             let label = labels.0.get(verdict.index()).map(|label| Box::from(*label));
             let member = Member::new(verdict, label, decision.at(), partition);
-            match self.members.iter().position(|known| known.is_same_policy(&member)) {
-                Some(at) if self.members[at].yields_to(&member) => self.members[at] = member,
-                None if self.members.len() < MEMBERS_MAX => self.members.push(member),
-                Some(_) | None => {}
-            }
+            self.add_member(member);
+        }
+    }
+
+    /// Adds what another tally has.
+    pub fn add_all(&mut self, other: &Self) {
+        other.members.iter().cloned().for_each(|member| self.add_member(member));
+    }
+
+    #[inline]
+    fn add_member(&mut self, member: Member) {
+        match self.members.iter().position(|known| known.is_same_policy(&member)) {
+            Some(at) if self.members[at].yields_to(&member) => self.members[at] = member,
+            None if self.members.len() < MEMBERS_MAX => self.members.push(member),
+            Some(_) | None => {}
         }
     }
 

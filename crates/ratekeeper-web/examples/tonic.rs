@@ -1,20 +1,18 @@
 //! Limits for a gRPC service: the health service that comes with tonic, for every address.
 //!
 //! ```sh
-//! cargo run -p ratekeeper-web --features tower --example tonic [ADDRESS]
+//! cargo run -p ratekeeper-web --features tonic,policy --example tonic [ADDRESS]
 //! ```
 
 use std::error::Error;
 use std::sync::Arc;
 
 use ratekeeper::MemoryStore;
-use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper_web::Gate;
-use ratekeeper_web::tower::{Peer, RateLimitLayer};
+use ratekeeper_web::tonic::{RateLimitLayer, per_ip};
 use tokio::net::TcpListener;
 use tonic::transport::Server;
-use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
-use tower::util::MapRequestLayer;
+use tonic::transport::server::TcpIncoming;
 
 // The route of a call is its path: `/package.Service/Method`.
 const POLICY: &str = r#"
@@ -26,21 +24,6 @@ const POLICY: &str = r#"
     quota = "3/min fixed_window"
 "#;
 
-fn gate() -> Result<Gate, Box<dyn Error>> {
-    let policies = Policies::builder().build()?;
-    policies.install("policy", PolicySpec::read("policy", Format::Toml, POLICY.as_bytes()), None)?;
-    Ok(Gate::new(PolicyLimiter::on(Arc::new(MemoryStore::new()), policies).service("grpc")?))
-}
-
-/// Tells the limits who is at the other end, as tonic has it.
-fn with_peer<B>(mut request: http::Request<B>) -> http::Request<B> {
-    let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-    if let Some(peer) = peer {
-        request.extensions_mut().insert(Peer(peer.ip()));
-    }
-    request
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:50051".into());
@@ -50,7 +33,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("try: grpc_health_probe -addr={address}");
     println!("or:  grpcurl -plaintext -proto health.proto {address} grpc.health.v1.Health/Check");
     let (_reporter, health) = tonic_health::server::health_reporter();
-    let server = Server::builder().layer(MapRequestLayer::new(with_peer)).layer(RateLimitLayer::new(gate()?));
+    let gate = Gate::from_toml(Arc::new(MemoryStore::new()), POLICY).map_err(|error| error.to_string())?;
+    // First what an address may call of all methods together, then the policy, which limits one of them.
+    let server = Server::builder().layer(per_ip("100/min")?).layer(RateLimitLayer::new(gate));
     server.serve_with_incoming(health, TcpIncoming::from(listener)).await?;
     Ok(())
 }

@@ -34,8 +34,11 @@ mod future;
 mod middleware;
 mod response;
 
-use ratekeeper::InvalidInput;
+use actix_web::HttpRequest;
+use ratekeeper::{InvalidInput, Limiter};
 
+pub use crate::admission::Admission;
+use crate::gate::Gate;
 pub use crate::handler::{Limits, Refused};
 pub use crate::limits::Limited;
 pub use crate::response::ResponseBody;
@@ -47,5 +50,11 @@ pub use middleware::{RateLimit, RateLimitService};
 /// What limits in one line are a middleware of: `App::new().wrap(per_ip("10/s burst 20")?)`.
 #[derive(Clone, Debug)]
 pub enum Actix {}
+
+/// Puts rules in code in front of an app: their closures look at the [`HttpRequest`].
+#[must_use]
+pub fn limit_by(limiter: Limiter<HttpRequest>) -> RateLimit {
+    RateLimit::new(Gate::of_limiter(limiter))
+}
 
 crate::limits::one_line!(Actix);

@@ -26,14 +26,16 @@ use ::axum::extract::FromRequestParts;
 use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use http::request::Parts;
 use ratekeeper::policy::Body;
-use ratekeeper::{Admission, InvalidInput};
+use ratekeeper::{InvalidInput, Limiter};
 
+pub use crate::admission::Admission;
+use crate::common;
 use crate::gate::Gate;
-use crate::handler::{Applying, Why};
+use crate::handler::{Applying, Why, admission_of};
 pub use crate::handler::{Limits, Refused};
 pub use crate::limits::Limited;
 use crate::told::Told;
-use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, no_identity};
+use crate::tower::{Dialect, RateLimitLayer, RequestRef, denied, insert, internal_error, no_identity};
 
 /// Puts the limits of a gate in front of a router or a route: a
 /// [`RateLimitLayer`] that hands bodies on as they are.
@@ -42,7 +44,58 @@ pub fn rate_limit(gate: impl Into<Arc<Gate>>) -> RateLimitLayer<crate::tower::Ax
     RateLimitLayer::with_bodies(gate)
 }
 
+/// Puts rules in code in front of a router or a route: their closures look at the [`Parts`] of requests.
+///
+/// ```
+/// use axum::http::request::Parts;
+/// use axum::{Router, routing::get};
+/// use ratekeeper::{Limiter, MemoryStore, Rule};
+/// use ratekeeper_web::axum::limit_by;
+///
+/// fn key(request: &Parts) -> Option<&str> {
+///     request.headers.get("x-api-key")?.to_str().ok()
+/// }
+///
+/// # fn app() -> Result<Router, Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder(MemoryStore::new())
+///     .rule(Rule::new("per-key", |request: &Parts| key(request).map(Into::into)).quotas("{rps=20, rpm=1000}"))
+///     .rule(Rule::global("everything").quotas("10000/s"))
+///     .build()?;
+/// let app = Router::new().route("/", get(|| async { "ok" })).layer(limit_by(limiter));
+/// # Ok(app)
+/// # }
+/// ```
+///
+/// For options, take [`rate_limit`] and [`Gate::of_limiter`].
+#[must_use]
+pub fn limit_by(limiter: Limiter<Parts>) -> RateLimitLayer<crate::tower::Axum> {
+    rate_limit(Gate::of_limiter(limiter))
+}
+
 crate::limits::one_line!(crate::tower::Axum);
+
+/// What the innermost layer around the handler has charged for the request.
+///
+/// ```
+/// use ratekeeper_web::axum::{Admission, Refused};
+///
+/// async fn search(admission: Admission) -> Result<&'static str, Refused> {
+///     // The layer has charged one. Four results cost four more ...
+///     admission.charge(4).await?;
+///     // ... of which two were found in a cache.
+///     admission.refund(2).await?;
+///     Ok("found")
+/// }
+/// ```
+impl<S: Sync> FromRequestParts<S> for Admission {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refused> {
+        let parts = &*parts;
+        let facts = || RequestRef::new(parts).body(Body::Absent);
+        admission_of(parts.extensions.get::<Told>(), |gate| gate.demand(&facts(), Some(parts), 1))
+    }
+}
 
 impl<S: Sync> FromRequestParts<S> for Limits {
     type Rejection = Infallible;
@@ -106,7 +159,9 @@ impl Apply {
     /// # Errors
     /// As [`Apply::limit`].
     pub async fn cost(&self, gate: &Gate, units: u64) -> Result<Admission, Refused> {
-        self.applying.limit(gate, units, || RequestRef::new(&self.parts).body(Body::Absent)).await
+        let facts = || RequestRef::new(&self.parts).body(Body::Absent);
+        let entry = gate.prepare(&facts(), Some(&self.parts), units);
+        self.applying.limit(gate, entry, facts).await
     }
 
     /// What the limits said so far.
@@ -132,8 +187,11 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let body_of = ::axum::body::Body::from;
         let mut response = match &self.why {
-            Why::Denied(decision) => denied(decision, &self.options, Dialect::Http, body_of),
+            Why::Denied(decision) => {
+                denied(decision, &self.options, self.body.as_deref().cloned(), Dialect::Http, body_of)
+            }
             Why::NoIdentity(what) => no_identity(*what, Dialect::Http, body_of),
+            Why::Failed(error) => internal_error(common::failed(error).into(), body_of),
         };
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
         self.each_field(status, |name, value| insert(headers, name, value));

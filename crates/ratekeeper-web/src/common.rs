@@ -13,7 +13,15 @@ const NO_IDENTITY: &str = concat!(
 #[cfg(any(feature = "actix", feature = "tower"))]
 const NO_ADDRESS: &str = concat!(
     r#"{"type":"about:blank","title":"Internal Server Error","status":500,"#,
-    r#""detail":"The limits of this service need the client's address, which the server does not pass on."}"#,
+    r#""detail":"The limits of this service need the client's address, which the server does not pass on. In axum, serve "#,
+    r#"the router with into_make_service_with_connect_info::<SocketAddr>(); in other servers, put Peer into the "#,
+    r#"extensions of requests."}"#,
+);
+/// The same where rules in code are about requests of another framework.
+#[cfg(any(feature = "actix", feature = "tower"))]
+const OTHER_KIND: &str = concat!(
+    r#"{"type":"about:blank","title":"Internal Server Error","status":500,"#,
+    r#""detail":"The limits of this service are rules in code about another kind of request than its framework has."}"#,
 );
 
 /// The body that says what is missing.
@@ -22,5 +30,13 @@ pub(crate) fn missing(what: NoIdentity) -> &'static str {
     match what.0 {
         Missing::Identity => NO_IDENTITY,
         Missing::Address => NO_ADDRESS,
+        Missing::Kind => OTHER_KIND,
     }
+}
+
+/// The body that says what was wrong when a handler asked something of the limits.
+#[cfg(any(feature = "actix", feature = "axum"))]
+pub(crate) fn failed(error: &ratekeeper::InvalidInput) -> String {
+    let detail = serde_json::Value::from(format!("The handler has used its limits wrongly: {error}"));
+    format!(r#"{{"type":"about:blank","title":"Internal Server Error","status":500,"detail":{detail}}}"#)
 }

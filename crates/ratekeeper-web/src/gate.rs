@@ -1,20 +1,23 @@
 //! The limits of a service, and what a middleware has to know beside them.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::bounds::LIMIT_MAX;
-use ratekeeper::policy::{
-    Ask, Facts, Format, KeyFunction, Needs, Policies, PolicyLimiter, PolicySpec, Scalar, ServiceLimiter,
-};
-use ratekeeper::{Admission, CounterClaim, Demand, Started, Store};
-use ratekeeper::{Decision, InvalidInput, Origin, Outcome};
-use ratekeeper_http::HttpOptions;
+use ratekeeper::policy::{Ask, Facts, KeyFunction, Needs, Scalar, ServiceLimiter};
+#[cfg(feature = "policy")]
+use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
+use ratekeeper::{Admission, CounterClaim, Demand, Limiter, Started};
+use ratekeeper::{Decision, Field, InvalidInput, Origin, Outcome};
+use ratekeeper_http::{Denial, HttpOptions};
 use tracing::{Instrument as _, Span};
 
 use crate::counts::{Counters, Counts};
+use crate::denial::{DenialBodies, DenialBody};
 use crate::observe::Observations;
 use crate::ready::OnMissingIdentity;
+use crate::rules::{InCode, Rules};
 use crate::told::{OVER_LIMIT, is_watched};
 
 /// How much of a body is read for rules that look into it, unless told otherwise.
@@ -27,8 +30,9 @@ pub const BODY_WAIT_DEFAULT: Duration = Duration::from_secs(5);
 /// It never fails: what cannot be judged goes on, is counted and logged once.
 #[derive(Debug)]
 pub struct Gate {
-    service: ServiceLimiter,
+    rules: Rules,
     pub(crate) options: HttpOptions,
+    pub(crate) denial_bodies: DenialBodies,
     pub(crate) body_bytes_max: usize,
     pub(crate) body_wait: Duration,
     /// Who must be known, for limits that are about nobody else.
@@ -52,9 +56,9 @@ pub(crate) struct IdentityNeeded {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissingAddress {
     /// Rules without a key do not limit it.
-    #[default]
     Pass,
     /// It is refused with 500: the server should have passed the address on.
+    #[default]
     Refuse,
 }
 
@@ -70,6 +74,8 @@ pub struct NoIdentity(pub(crate) Missing);
 pub(crate) enum Missing {
     Identity,
     Address,
+    /// The rules in code are about requests of another framework.
+    Kind,
 }
 
 impl std::fmt::Display for NoIdentity {
@@ -77,6 +83,7 @@ impl std::fmt::Display for NoIdentity {
         f.write_str(match self.0 {
             Missing::Identity => "nobody knows who is calling",
             Missing::Address => "the server does not pass on the client's address",
+            Missing::Kind => "the rules in code are about another kind of request",
         })
     }
 }
@@ -92,6 +99,16 @@ pub enum Entry {
     Waits(Waiting),
 }
 
+impl Entry {
+    /// The answer, once the store has been asked if need be.
+    pub(crate) async fn finish(self, gate: &Gate) -> Answer {
+        match self {
+            Entry::Decided(answer) => answer,
+            Entry::Waits(waiting) => gate.wait(waiting).await,
+        }
+    }
+}
+
 /// A request that has been looked at, and waits for the store.
 #[derive(Debug)]
 pub struct Waiting {
@@ -103,9 +120,21 @@ impl Gate {
     /// The door of a service with these limits.
     #[must_use]
     pub fn new(service: ServiceLimiter) -> Self {
+        Self::with_rules(Rules::Policy(service))
+    }
+
+    /// The door of a service with rules in code. The closures of the rules look at requests as the framework has them:
+    /// `http::request::Parts` for axum and tower, `actix_web::HttpRequest` for actix-web.
+    #[must_use]
+    pub fn of_limiter<R: 'static>(limiter: Limiter<R>) -> Self {
+        Self::with_rules(Rules::Code(Box::new(limiter)))
+    }
+
+    fn with_rules(rules: Rules) -> Self {
         Self {
-            service,
+            rules,
             options: HttpOptions::default(),
+            denial_bodies: DenialBodies::default(),
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
             body_wait: BODY_WAIT_DEFAULT,
             identity: None,
@@ -144,7 +173,33 @@ impl Gate {
         Self { spans, ..self }
     }
 
-    /// What becomes of requests without a client's address, if a rule asks for it. They pass, unless said otherwise.
+    /// Writes the bodies of denials: a type and a text for each, or `None` for the usual one. Status and fields stay, and
+    /// so does what callers of gRPC are told, who get no body.
+    ///
+    /// ```
+    /// # use ratekeeper::MemoryStore;
+    /// # use ratekeeper_web::{DenialBody, Gate};
+    /// # fn with_own_bodies(gate: Gate) -> Gate {
+    /// gate.denial_body(|denial| {
+    ///     let secs = denial.retry_after().unwrap_or(0);
+    ///     Some(DenialBody::json(format!(r#"{{"error":"slow down","seconds":{secs}}}"#)))
+    /// })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn denial_body(
+        self,
+        write: impl Fn(&Denial<'_>) -> Option<DenialBody> + Send + Sync + 'static,
+    ) -> Self {
+        self.denial_bodies(DenialBodies::new(write))
+    }
+
+    pub(crate) fn denial_bodies(self, denial_bodies: DenialBodies) -> Self {
+        Self { denial_bodies, ..self }
+    }
+
+    /// What becomes of requests without a client's address, if a rule that could apply asks for it. They are refused, unless
+    /// said otherwise.
     #[must_use]
     pub fn on_missing_address(self, then: OnMissingAddress) -> Self {
         Self { on_missing_address: then, ..self }
@@ -164,8 +219,9 @@ impl Gate {
     ///
     /// # Errors
     /// Everything that is wrong with the policy, each with its line.
+    #[cfg(feature = "policy")]
     pub fn from_toml(
-        store: Arc<dyn Store>,
+        store: Arc<dyn ratekeeper::Store>,
         text: &str,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let spec = PolicySpec::read("the policy", Format::Toml, text.as_bytes())?;
@@ -186,10 +242,25 @@ impl Gate {
         Self { identity: Some(identity), ..self }
     }
 
-    /// The limits.
+    /// The limits of its policy, unless its rules are in code.
     #[must_use]
-    pub fn service(&self) -> &ServiceLimiter {
-        &self.service
+    pub fn service(&self) -> Option<&ServiceLimiter> {
+        match &self.rules {
+            Rules::Policy(service) => Some(service),
+            Rules::Code(_) => None,
+        }
+    }
+
+    /// How denials are told.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) fn words(&self, is_outermost: bool) -> crate::admission::Words {
+        let bodies = self.denial_bodies.clone();
+        crate::admission::Words { options: self.options, bodies, is_outermost }
+    }
+
+    /// Whether its rules are in code.
+    pub(crate) fn is_in_code(&self) -> bool {
+        matches!(self.rules, Rules::Code(_))
     }
 
     /// What clients are told, for adapters.
@@ -201,14 +272,14 @@ impl Gate {
     /// What has to be found out about this request before it can be judged.
     #[must_use]
     pub fn needs_of(&self, facts: &dyn Facts) -> Needs {
-        self.service.needs_of(facts)
+        self.service().map_or_else(Needs::default, |service| service.needs_of(facts))
     }
 
     /// Whether a rule that could apply to this request looks into its body.
     #[must_use]
     #[inline]
     pub fn needs_body_of(&self, facts: &dyn Facts) -> bool {
-        self.service.needs_body_of(facts)
+        self.service().is_some_and(|service| service.needs_body_of(facts))
     }
 
     /// What became of requests so far.
@@ -221,21 +292,67 @@ impl Gate {
     /// count as 10^9, so that nobody passes by asking for too much.
     #[inline]
     pub fn enter(&self, facts: &dyn Facts, cost: u64) -> Entry {
-        if let Some(answer) = self.before(facts) {
+        self.enter_as(facts, None, cost)
+    }
+
+    /// The same for rules in code, which look at the request as the framework has it.
+    #[inline]
+    pub(crate) fn enter_as(&self, facts: &dyn Facts, request: Option<&dyn Any>, cost: u64) -> Entry {
+        if let Some(answer) = self.before(facts, request) {
             return Entry::Decided(answer);
         }
-        let key = self.key.as_ref().and_then(|key| key.of(facts));
-        let ask = asked(facts, key.as_deref(), cost.min(LIMIT_MAX.into()));
         if !self.spans {
-            return match self.service.start(&ask) {
+            return match self.start(facts, request, cost) {
                 Started::Done(answer) => Entry::Decided(Ok(self.answered(answer))),
                 Started::Waits(demand) => Entry::Waits(Waiting { demand, span: Span::none() }),
             };
         }
-        let span = tracing::info_span!("ratelimit.check", outcome = tracing::field::Empty);
-        match span.in_scope(|| self.service.start(&ask)) {
+        let span = check_span();
+        match span.in_scope(|| self.start(facts, request, cost)) {
             Started::Done(answer) => Entry::Decided(Ok(recorded(&span, self.answered(answer)))),
             Started::Waits(demand) => Entry::Waits(Waiting { demand, span }),
+        }
+    }
+
+    /// Looks at a request whose demand has to be kept, because what it was made of is gone afterwards: its body.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "a layer uses it"))]
+    pub(crate) fn prepare(&self, facts: &dyn Facts, request: Option<&dyn Any>, cost: u64) -> Entry {
+        if let Some(answer) = self.before(facts, request) {
+            return Entry::Decided(answer);
+        }
+        let span = if self.spans { check_span() } else { Span::none() };
+        match span.in_scope(|| self.demand(facts, request, cost)) {
+            Some(demand) => Entry::Waits(Waiting { demand: Box::new(demand), span }),
+            None => Entry::Decided(Err(self.refused(Missing::Kind))),
+        }
+    }
+
+    #[inline]
+    fn start(&self, facts: &dyn Facts, request: Option<&dyn Any>, cost: u64) -> Started<'static> {
+        let cost = cost.min(LIMIT_MAX.into());
+        match &self.rules {
+            Rules::Policy(service) => {
+                let key = self.key.as_ref().and_then(|key| key.of(facts));
+                service.start(&asked(facts, key.as_deref(), cost))
+            }
+            Rules::Code(limiter) => start_in_code(&**limiter, request, cost),
+        }
+    }
+
+    /// What a request asks for, to be asked again; `None` if rules in code are about another kind of request.
+    pub(crate) fn demand(
+        &self,
+        facts: &dyn Facts,
+        request: Option<&dyn Any>,
+        cost: u64,
+    ) -> Option<Demand<'static>> {
+        let cost = cost.min(LIMIT_MAX.into());
+        match &self.rules {
+            Rules::Policy(service) => {
+                let key = self.key.as_ref().and_then(|key| key.of(facts));
+                Some(service.demand(&asked(facts, key.as_deref(), cost)))
+            }
+            Rules::Code(limiter) => Some(limiter.demand(request?)?.cost(cost).into_owned()),
         }
     }
 
@@ -259,22 +376,27 @@ impl Gate {
     /// Judges a request. The request is looked at right away; the future does not
     /// need it any more.
     pub fn admit(&self, facts: &dyn Facts, cost: u64) -> impl Future<Output = Answer> + Send + use<'_> {
-        let entry = self.enter(facts, cost);
-        async move {
-            match entry {
-                Entry::Decided(answer) => answer,
-                Entry::Waits(waiting) => self.wait(waiting).await,
-            }
-        }
+        self.enter(facts, cost).finish(self)
     }
 
     /// What can be said without asking for limits.
     #[inline]
-    fn before(&self, facts: &dyn Facts) -> Option<Answer> {
-        self.observations.look(facts, &self.service);
-        if self.on_missing_address == OnMissingAddress::Refuse && self.lacks_an_address(facts) {
-            self.counters.anonymous();
-            return Some(Err(NoIdentity(Missing::Address)));
+    fn before(&self, facts: &dyn Facts, request: Option<&dyn Any>) -> Option<Answer> {
+        match &self.rules {
+            Rules::Policy(service) => {
+                self.observations.look(facts, service, self.on_missing_address);
+                if facts.peer().is_none()
+                    && self.on_missing_address == OnMissingAddress::Refuse
+                    && service.needs_of(facts).client
+                {
+                    return Some(Err(self.refused(Missing::Address)));
+                }
+            }
+            Rules::Code(limiter) => {
+                if !request.is_some_and(|request| limiter.takes(request)) {
+                    return Some(Err(self.refused(Missing::Kind)));
+                }
+            }
         }
         let needed = self.identity.as_ref()?;
         if needed.claims.iter().all(|claim| facts.claim(claim).is_some_and(|claim| is_name(&claim))) {
@@ -292,9 +414,12 @@ impl Gate {
         Some(if insists { Err(NoIdentity(Missing::Identity)) } else { Ok(unlimited()) })
     }
 
-    /// Whether a rule asks for the client's address, and the server did not pass it on.
-    fn lacks_an_address(&self, facts: &dyn Facts) -> bool {
-        facts.peer().is_none() && self.service.policy().is_some_and(|policy| policy.needs().client)
+    #[cold]
+    fn refused(&self, what: Missing) -> NoIdentity {
+        if self.counters.anonymous() && what == Missing::Kind {
+            tracing::error!("requests are refused: the rules in code are about another kind of request");
+        }
+        NoIdentity(what)
     }
 
     #[inline]
@@ -310,6 +435,22 @@ impl Gate {
             tracing::warn!(%error, "a request could not be judged and goes on; this is told once");
         }
         unlimited()
+    }
+}
+
+fn check_span() -> Span {
+    tracing::info_span!("ratelimit.check", outcome = tracing::field::Empty)
+}
+
+/// What rules in code say as far as that takes no I/O.
+fn start_in_code(limiter: &dyn InCode, request: Option<&dyn Any>, cost: u64) -> Started<'static> {
+    let Some(demand) = request.and_then(|request| limiter.demand(request)) else {
+        let (got, expected) = ("another kind of request", "the one that the rules in code look at");
+        return Started::Done(Err(InvalidInput::new(Field::Check, got, expected)));
+    };
+    match demand.cost(cost).start() {
+        Started::Done(answer) => Started::Done(answer),
+        Started::Waits(demand) => Started::Waits(Box::new(demand.into_owned())),
     }
 }
 
@@ -348,5 +489,5 @@ fn asked<'a>(facts: &'a dyn Facts, key: Option<&'a str>, cost: u64) -> Ask<'a> {
 fn unlimited() -> Admission {
     let decision =
         Decision::without_store(Outcome::Allow, Origin::Unlimited, ratekeeper::Timestamp::default());
-    Admission { decision: Box::new(decision), hold: None }
+    Admission::of(decision)
 }

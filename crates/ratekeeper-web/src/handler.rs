@@ -1,11 +1,14 @@
 //! What handlers can ask, whatever the framework: extractors and responses are its own.
 
-use ratekeeper::Admission;
-use ratekeeper::Decision;
+use std::sync::Arc;
+
 use ratekeeper::policy::Facts;
+use ratekeeper::{Decision, Demand, Field, InvalidInput};
 use ratekeeper_http::{HttpOptions, Tally};
 
-use crate::gate::{Gate, NoIdentity};
+use crate::admission::{Admission, Words};
+use crate::denial::{DenialBodies, DenialBody};
+use crate::gate::{Entry, Gate, NoIdentity};
 use crate::told::Told;
 
 /// What the limits said to a request so far, for handlers that want to know.
@@ -40,26 +43,25 @@ impl Applying {
         Self { is_outermost: outer.is_none(), told: outer.unwrap_or_default() }
     }
 
-    /// Applies a limit to the request with these facts. They are looked at when it begins and
-    /// when it is decided.
+    /// Applies a limit to the request with these facts, which it has been looked at with.
     pub(crate) async fn limit<F: Facts>(
         &self,
         gate: &Gate,
-        units: u64,
+        entry: Entry,
         facts: impl Fn() -> F,
     ) -> Result<Admission, Refused> {
-        let asking = gate.admit(&facts(), units);
         self.told.speak(gate.options);
-        let refused =
-            |why| Refused { why, options: gate.options, told: self.is_outermost.then(|| self.told.clone()) };
-        match asking.await {
-            Err(what) => Err(refused(Why::NoIdentity(what))),
+        let words = gate.words(self.is_outermost);
+        match entry.finish(gate).await {
+            Err(what) => Err(Refused::new(Why::NoIdentity(what), &words, &self.told)),
             Ok(admission) => {
-                self.told.add_for(&facts(), admission.decision.clone());
-                if admission.decision.is_allowed() {
-                    return Ok(admission);
+                let (decision, hold, demand) = admission.into_parts();
+                let place = self.told.place_for(&facts(), decision.clone());
+                if !decision.is_allowed() {
+                    return Err(Refused::new(Why::Denied(decision), &words, &self.told));
                 }
-                Err(refused(Why::Denied(admission.decision)))
+                let demand = demand.map(|demand| Arc::new(*demand));
+                Ok(Admission::new(demand, decision, hold, (self.told.clone(), place), words))
             }
         }
     }
@@ -72,12 +74,37 @@ impl Applying {
     }
 }
 
+/// What the innermost layer has charged for a request, behind which a handler is; `again` makes what it asked.
+pub(crate) fn admission_of(
+    told: Option<&Told>,
+    again: impl FnOnce(&Gate) -> Option<Demand<'static>>,
+) -> Result<Admission, Refused> {
+    let no_layer = || {
+        let words =
+            Words { options: HttpOptions::default(), bodies: DenialBodies::default(), is_outermost: true };
+        let (got, expected) =
+            ("a handler without limits around it", "a layer or middleware with limits around it");
+        Refused::new(
+            Why::Failed(Box::new(InvalidInput::new(Field::Check, got, expected))),
+            &words,
+            &Told::new(),
+        )
+    };
+    let told = told.ok_or_else(no_layer)?;
+    let (layer, decision) = told.layer().ok_or_else(no_layer)?;
+    let demand = layer.demand.or_else(|| again(&layer.gate).map(Arc::new)).ok_or_else(no_layer)?;
+    let place = (told.clone(), layer.place);
+    Ok(Admission::new(Some(demand), Box::new(decision), None, place, layer.gate.words(false)))
+}
+
 /// A request that is refused: 429, 503 if the limits could not be checked, or 500
-/// if nobody knows who is calling or from where.
+/// if nobody knows who is calling or from where, or what was asked of the limits is wrong.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub(crate) why: Why,
     pub(crate) options: HttpOptions,
+    /// The body, if it is not the usual one.
+    pub(crate) body: Option<Box<DenialBody>>,
     /// What is told by this response, if no layer or middleware tells.
     told: Option<Told>,
 }
@@ -86,15 +113,24 @@ pub struct Refused {
 pub(crate) enum Why {
     Denied(Box<Decision>),
     NoIdentity(NoIdentity),
+    Failed(Box<InvalidInput>),
 }
 
 impl Refused {
-    /// The decision, unless there is none because nobody knows who is calling.
+    pub(crate) fn new(why: Why, words: &Words, told: &Told) -> Self {
+        let body = match &why {
+            Why::Denied(decision) => words.bodies.of(decision, &words.options).map(Box::new),
+            Why::NoIdentity(_) | Why::Failed(_) => None,
+        };
+        Self { why, options: words.options, body, told: words.is_outermost.then(|| told.clone()) }
+    }
+
+    /// The decision, unless there is none because nobody knows who is calling, or something was wrong.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match &self.why {
             Why::Denied(decision) => Some(decision),
-            Why::NoIdentity(_) => None,
+            Why::NoIdentity(_) | Why::Failed(_) => None,
         }
     }
 
@@ -111,6 +147,7 @@ impl std::fmt::Display for Refused {
         match &self.why {
             Why::Denied(decision) => decision.fmt(f),
             Why::NoIdentity(what) => what.fmt(f),
+            Why::Failed(error) => error.fmt(f),
         }
     }
 }

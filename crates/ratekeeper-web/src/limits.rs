@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use ratekeeper::policy::{KeySpec, Network, Policies, PolicyLimiter, PolicySpec, RuleSpec, Template};
 use ratekeeper::{Field, InvalidInput, MemoryStore, Quota, Store};
-use ratekeeper_http::HttpOptions;
+use ratekeeper_http::{Denial, HttpOptions};
 
+use crate::denial::{DenialBodies, DenialBody};
 use crate::gate::{Gate, OnMissingAddress};
 use crate::ready::literal;
 
@@ -33,6 +34,7 @@ struct Terms {
     store: Option<Arc<dyn Store>>,
     proxies: Vec<Network>,
     options: HttpOptions,
+    denial_bodies: DenialBodies,
     on_missing_address: OnMissingAddress,
 }
 
@@ -50,7 +52,8 @@ impl Terms {
         })?;
         let store = self.store.clone().unwrap_or_else(|| Arc::new(MemoryStore::new()));
         let limiter = PolicyLimiter::on(store, policies).service(&self.service)?;
-        Ok(Gate::new(limiter).options(self.options).on_missing_address(self.on_missing_address))
+        let gate = Gate::new(limiter).options(self.options).denial_bodies(self.denial_bodies.clone());
+        Ok(gate.on_missing_address(self.on_missing_address))
     }
 }
 
@@ -81,6 +84,7 @@ impl<K> Limited<K> {
             store: None,
             proxies: Vec::new(),
             options: HttpOptions::default(),
+            denial_bodies: DenialBodies::default(),
             on_missing_address: OnMissingAddress::Refuse,
         })
     }
@@ -153,6 +157,18 @@ impl<K> Limited<K> {
     /// Never, unless making the limits anew fails.
     pub fn options(mut self, options: HttpOptions) -> Result<Self, InvalidInput> {
         self.terms.options = options;
+        Self::of(self.terms)
+    }
+
+    /// Writes the bodies of denials, as [`Gate::denial_body`].
+    ///
+    /// # Errors
+    /// Never, unless making the limits anew fails.
+    pub fn denial_body(
+        mut self,
+        write: impl Fn(&Denial<'_>) -> Option<DenialBody> + Send + Sync + 'static,
+    ) -> Result<Self, InvalidInput> {
+        self.terms.denial_bodies = DenialBodies::new(write);
         Self::of(self.terms)
     }
 

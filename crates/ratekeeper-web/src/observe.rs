@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ratekeeper::policy::{Facts, Policy, ServiceLimiter};
 
+use crate::gate::OnMissingAddress;
+
 /// How many requests are looked at.
 const REQUESTS_MAX: u32 = 1_000;
 /// The headers of proxies.
@@ -27,21 +29,21 @@ pub(crate) struct Observations {
 
 impl Observations {
     #[inline]
-    pub(crate) fn look(&self, facts: &dyn Facts, service: &ServiceLimiter) {
+    pub(crate) fn look(&self, facts: &dyn Facts, service: &ServiceLimiter, missing: OnMissingAddress) {
         if self.seen.load(Ordering::Relaxed) < REQUESTS_MAX {
-            self.look_closely(facts, service);
+            self.look_closely(facts, service, missing);
         }
     }
 
     #[cold]
-    fn look_closely(&self, facts: &dyn Facts, service: &ServiceLimiter) {
+    fn look_closely(&self, facts: &dyn Facts, service: &ServiceLimiter, missing: OnMissingAddress) {
         let is_last = self.seen.fetch_add(1, Ordering::Relaxed) + 1 == REQUESTS_MAX;
         let Some(policy) = service.policy() else { return };
         if policy.needs().route {
             self.look_for_a_route(facts, is_last);
         }
         if policy.needs().client {
-            self.look_for_a_client(facts, &policy, is_last);
+            self.look_for_a_client(facts, &policy, is_last, missing);
         }
     }
 
@@ -58,11 +60,22 @@ impl Observations {
         }
     }
 
-    fn look_for_a_client(&self, facts: &dyn Facts, policy: &Policy, is_last: bool) {
+    fn look_for_a_client(
+        &self,
+        facts: &dyn Facts,
+        policy: &Policy,
+        is_last: bool,
+        missing: OnMissingAddress,
+    ) {
         let Some(client) = policy.addresses().client(facts) else {
             if !self.told_nowhere.swap(true, Ordering::Relaxed) {
+                let then = match missing {
+                    OnMissingAddress::Refuse => "they are refused with 500",
+                    OnMissingAddress::Pass => "nobody is limited by it",
+                };
                 tracing::warn!(
-                    "rules ask for the client's address, but requests come without one, so nobody is limited by it: \
+                    then,
+                    "rules ask for the client's address, but requests come without one: \
                      axum passes it on with `into_make_service_with_connect_info::<SocketAddr>()`, \
                      other servers with the extension `Peer`"
                 );

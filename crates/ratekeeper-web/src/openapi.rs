@@ -98,7 +98,10 @@ impl DescribeLimits {
 
     fn gate(mut self, gate: &Gate, only: Option<(String, String)>) -> Self {
         self.options = gate.options;
-        self.sources.push(Source { rules: Rules::Service(gate.service().clone()), only });
+        // Of rules in code, no document knows when they apply.
+        if let Some(service) = gate.service() {
+            self.sources.push(Source { rules: Rules::Service(service.clone()), only });
+        }
         self
     }
 

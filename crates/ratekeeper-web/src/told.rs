@@ -5,11 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "tower")]
 use ratekeeper::Admission;
+#[cfg(any(feature = "actix", feature = "tower"))]
+use ratekeeper::Demand;
 use ratekeeper::policy::Facts;
 use ratekeeper::{Decision, Enforcement, Verdict};
 use ratekeeper_http::{Field, HttpOptions, Tally};
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
+
+#[cfg(any(feature = "actix", feature = "tower"))]
+use crate::gate::Gate;
 
 /// What is set on the span of a request that a rule which only watches would have denied.
 pub(crate) const OVER_LIMIT: &str = "ratelimit.over_limit";
@@ -29,13 +34,32 @@ struct Request {
 
 #[derive(Debug, Default)]
 struct State {
-    last: Option<Box<Decision>>,
-    /// Of all decisions, if there are several.
-    tally: Option<Box<Tally>>,
+    first: Option<Box<Decision>>,
+    /// Of a request that was judged several times.
+    others: Vec<Decision>,
+    /// What came after the most decisions that are kept one by one.
+    beyond: Option<Box<Tally>>,
+    /// The innermost layer around whoever asks.
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    layer: Option<Layer>,
     /// How whoever spoke last wants it to be told.
     #[cfg(any(feature = "actix", feature = "axum"))]
     options: HttpOptions,
 }
+
+/// A layer that let a request pass, for a handler that finds out later what the request costs.
+#[cfg(any(feature = "actix", feature = "tower"))]
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub(crate) gate: Arc<Gate>,
+    /// What was asked, if it cannot be made again or is at hand.
+    pub(crate) demand: Option<Arc<Demand<'static>>>,
+    /// Which of the decisions is its own.
+    pub(crate) place: usize,
+}
+
+/// Decisions on one request that are kept one by one; later ones are only tallied.
+const DECISIONS_KEPT_MAX: usize = 64;
 
 /// What a response tells.
 pub(crate) enum Report<'a> {
@@ -46,10 +70,41 @@ pub(crate) enum Report<'a> {
 
 impl State {
     fn tally(&self) -> Tally {
-        match (&self.tally, &self.last) {
-            (Some(tally), _) => Tally::clone(tally),
-            (None, Some(decision)) => Tally::of(decision),
-            (None, None) => Tally::new(),
+        let mut decisions = self.first.as_deref().into_iter().chain(&self.others);
+        let mut tally = decisions.next().map_or_else(Tally::new, Tally::of);
+        decisions.for_each(|decision| tally.add(decision));
+        if let Some(beyond) = &self.beyond {
+            tally.add_all(beyond);
+        }
+        tally
+    }
+
+    fn last(&self) -> Option<&Decision> {
+        self.others.last().or(self.first.as_deref())
+    }
+
+    /// Adds a decision; says which it is.
+    fn add(&mut self, decision: Box<Decision>) -> usize {
+        let Some(before) = self.last() else {
+            self.first = Some(decision);
+            return 0;
+        };
+        warn_of_namesakes(before, &decision);
+        if self.others.len() < DECISIONS_KEPT_MAX {
+            self.others.push(*decision);
+        } else {
+            self.beyond.get_or_insert_default().add(&decision);
+            return usize::MAX;
+        }
+        self.others.len()
+    }
+
+    /// The decision at this place.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    fn at(&mut self, place: usize) -> Option<&mut Decision> {
+        match place.checked_sub(1) {
+            None => self.first.as_deref_mut(),
+            Some(index) => self.others.get_mut(index),
         }
     }
 }
@@ -69,37 +124,59 @@ impl Told {
 
     /// One decision on a request with these facts, whose span is `root`.
     #[cfg(feature = "tower")]
-    pub(crate) fn first(root: Span, facts: &dyn Facts, decision: Box<Decision>) -> Self {
+    pub(crate) fn first(root: Span, facts: &dyn Facts, decision: Box<Decision>, layer: Layer) -> Self {
         mark_if_watched(&root, facts, &decision);
-        let state = State { last: Some(decision), ..State::default() };
+        let state = State { first: Some(decision), layer: Some(layer), ..State::default() };
         Self(Arc::new(Request { root, state: Mutex::new(state) }))
     }
 
     /// Adds a decision.
     pub fn add(&self, decision: Box<Decision>) {
-        let state = &mut *self.lock();
-        if let Some(before) = &state.last {
-            warn_of_namesakes(before, &decision);
-            // Most requests have one decision, and need no tally.
-            let mut tally = state.tally.take().unwrap_or_else(|| Box::new(Tally::of(before)));
-            tally.add(&decision);
-            state.tally = Some(tally);
-        }
-        state.last = Some(decision);
+        self.lock().add(decision);
     }
 
     /// Adds a decision on a request with these facts. If a rule that only watches had no
     /// room, the span of the request is marked with `ratelimit.over_limit`.
     #[inline]
     pub fn add_for(&self, facts: &dyn Facts, decision: Box<Decision>) {
+        self.place_for(facts, decision);
+    }
+
+    /// The same; says which of the decisions it is.
+    #[inline]
+    pub(crate) fn place_for(&self, facts: &dyn Facts, decision: Box<Decision>) -> usize {
         mark_if_watched(&self.0.root, facts, &decision);
-        self.add(decision);
+        self.lock().add(decision)
+    }
+
+    /// Notes the layer that has added a decision and lets the request pass.
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    pub(crate) fn set_layer(&self, layer: Layer) {
+        self.lock().layer = Some(layer);
+    }
+
+    /// The innermost layer around, with its decision.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) fn layer(&self) -> Option<(Layer, Decision)> {
+        let mut state = self.lock();
+        let layer = state.layer.clone()?;
+        let decision = state.at(layer.place)?.clone();
+        Some((layer, decision))
+    }
+
+    /// Lets the decision at this place say what a later one on the same counters says, at a cost that has changed by
+    /// so many units.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) fn catch_up(&self, place: usize, later: &Decision, units: i32) {
+        if let Some(decision) = self.lock().at(place) {
+            decision.catch_up(later, units);
+        }
     }
 
     /// The decision that was made last; `None` before the first.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
-        self.lock().last.as_deref().cloned()
+        self.lock().last().cloned()
     }
 
     /// The policies that the response will tell about.
@@ -132,10 +209,10 @@ impl Told {
             return;
         }
         let state = self.lock();
-        match (&state.tally, &state.last) {
-            (Some(tally), _) => tell(Report::Several(tally)),
-            (None, Some(decision)) => tell(Report::One(decision)),
-            (None, None) => {}
+        match &state.first {
+            None => {}
+            Some(decision) if state.others.is_empty() => tell(Report::One(decision)),
+            Some(_) => tell(Report::Several(&state.tally())),
         }
     }
 
@@ -144,7 +221,7 @@ impl Told {
     pub(crate) fn recycle(self) {
         let request = Arc::into_inner(self.0);
         let state = request.map(|request| request.state.into_inner().unwrap_or_else(PoisonError::into_inner));
-        if let Some(decision) = state.and_then(|state| state.last) {
+        if let Some(decision) = state.and_then(|state| state.first) {
             Admission::recycle(decision);
         }
     }

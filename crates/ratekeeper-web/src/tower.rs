@@ -20,7 +20,10 @@ mod layer;
 mod policies;
 mod response;
 
-use ratekeeper::InvalidInput;
+use http::request::Parts;
+use ratekeeper::{InvalidInput, Limiter};
+
+use crate::gate::Gate;
 
 pub use crate::limits::Limited;
 pub use crate::response::ResponseBody;
@@ -32,6 +35,12 @@ pub use facts::{Peer, RequestRef, Route};
 pub use future::ResponseFuture;
 pub use layer::{RateLimit, RateLimitLayer};
 #[cfg(feature = "axum")]
-pub(crate) use response::{Dialect, denied, insert, no_identity};
+pub(crate) use response::{Dialect, denied, insert, internal_error, no_identity};
+
+/// Puts rules in code in front of any service: their closures look at the [`Parts`] of requests.
+#[must_use]
+pub fn limit_by(limiter: Limiter<Parts>) -> RateLimitLayer {
+    RateLimitLayer::new(Gate::of_limiter(limiter))
+}
 
 crate::limits::one_line!(Wrapped);

@@ -71,7 +71,8 @@ async fn grpc_with_tonic() {
     for left in [2, 1, 0] {
         let answer = client.check(HealthCheckRequest::default()).await.unwrap();
         let told = answer.metadata().get("ratelimit").unwrap().to_str().unwrap();
-        assert!(told.starts_with(&format!(r#""checks";r={left};"#)), "{told}");
+        assert!(told.starts_with(&format!(r#""per-ip";r={};"#, 97 + left)), "{told}");
+        assert!(told.contains(&format!(r#", "checks";r={left};"#)), "{told}");
     }
     let status = client.check(HealthCheckRequest::default()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);

@@ -9,9 +9,9 @@ pub use ratekeeper_core::{
 pub use crate::audit::{AUDIT_LINE_BYTES_MAX, AUDIT_LINES_MAX};
 pub use crate::control::{BLOCKED_KEY_BYTES_MAX, SWITCHES_MAX};
 pub use crate::metrics::SERIES_MAX;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub use crate::policy::LOADS_MAX;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub use crate::policy::limits::{
     BYTES_MAX, COST_MAX, DEPTH_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, KEYS_MAX, NODES_MAX,
     PROBLEMS_MAX, RULES_MAX, SERVICES_MAX, STEPS_DEFAULT, STEPS_MAX, STEPS_MIN, SUBJECT_PLAIN_BYTES_MAX,

@@ -4,6 +4,7 @@
 //! for. The engine decides: this process's part, the store that all instances share, penalties, what an
 //! outage means, and what is given back when a request is over. Every verb is written once, on `Demand`.
 
+mod adjust;
 mod counters;
 mod demand;
 mod hold;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use ratekeeper_core::{Decision, Field, InvalidInput, LIMIT_MAX, Origin, Outcome, Settled};
 
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub(crate) use self::counters::RuleCounters;
 pub(crate) use self::demand::{Asked, Endpoints, Limits, OwnerNames};
 pub use self::demand::{Demand, DemandRule, Started};
@@ -31,7 +32,7 @@ pub(crate) use self::penalty::Penalty;
 pub use self::raw::RawCharge;
 use self::raw::RawTerms;
 pub use self::strict::Strict;
-#[cfg_attr(not(feature = "policy"), allow(unreachable_pub, reason = "policies export it"))]
+#[cfg_attr(not(feature = "policy-core"), allow(unreachable_pub, reason = "policies export it"))]
 pub use self::terms::Scope;
 pub(crate) use self::terms::{Held, LimitSet, Terms};
 pub use self::verbs::CounterName;

@@ -18,9 +18,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//! None is on unless you ask for it: limits in code, in memory, need none.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `redis` | limits that hold across machines: [`RedisStore`](https://docs.rs/ratekeeper/latest/ratekeeper/struct.RedisStore.html), on Redis and Valkey, with Sentinel and Cluster |
+//! | `policy` | limits that live outside the code: policies in TOML, YAML and JSON, with conditions and costs in CEL |
+//! | `policy-core` | the part of it that needs neither CEL, regular expressions, TOML nor YAML: policies put together in code, or read from JSON, without conditions. `ratekeeper-web` is built on it |
+//! | `watch` | policies in files that are watched, or in folders of them (with `policy`) |
+//! | `mongodb` | policies as documents in MongoDB (with `policy`) |
+//! | `mongodb-srv` | the same for URLs that begin with `mongodb+srv://` |
+//! | `data-dir` | a store in memory that outlives its process, in a directory |
+//! | `prometheus` | metrics as a collector for the registry of prometheus-client |
+//! | `opentelemetry` | metrics as instruments of an OpenTelemetry meter |
+//!
+//! In front of web services there is the crate `ratekeeper-web`: axum, tower, tonic, actix-web, and clients.
+//!
 //! # Layout
 //! - [`Limiter`] and [`Rule`]: limits in code; what most programs use;
-//! - `policy` (feature `policy`): limits that live outside the code;
+//! - `policy` (features `policy` and `policy-core`): limits that live outside the code;
 //! - [`store`]: the seam to where counters live; [`MemoryStore`], the default;
 //! - [`metrics`]: what can be shown of all that, for Prometheus and OpenTelemetry;
 //! - [`testing`]: a store for your tests, whose clock is yours and which fails when you say so;
@@ -35,11 +52,11 @@ pub mod bounds;
 mod clock;
 mod control;
 mod engine;
-#[cfg(any(feature = "data-dir", feature = "policy"))]
+#[cfg(any(feature = "data-dir", feature = "policy-core"))]
 mod fence;
 mod limiter;
 pub mod metrics;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub mod policy;
 pub mod store;
 pub mod testing;
@@ -71,7 +88,11 @@ pub use store::{
     StoredFilter, StoredKey, StoredPage,
 };
 
-/// The examples of the documentation run.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/testing.md")]
-struct Docs;
+/// The examples of the documentation compile. Those of other documents do in `ratekeeper-web`.
+#[cfg(all(doctest, feature = "mongodb", feature = "redis", feature = "watch"))]
+mod docs {
+    #[doc = include_str!("../../../docs/policies.md")]
+    struct Policies;
+    #[doc = include_str!("../../../docs/redis.md")]
+    struct Redis;
+}

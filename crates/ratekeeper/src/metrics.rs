@@ -14,29 +14,29 @@
 //! With the feature `prometheus`, [`Metrics`] is a collector for the registry of `prometheus-client`; with the feature
 //! `opentelemetry`, `Metrics::observe` makes instruments of a meter.
 
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 mod decisions;
 mod families;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 mod policies;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 
 use std::sync::Arc;
 
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub(crate) use self::decisions::counted;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub use self::decisions::{OTHER, Outcomes, RuleSeries, of_decisions};
 pub use self::families::{Family, Kind, SERIES_MAX, Sample, Value, of_store};
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 pub use self::policies::of_policies;
 #[cfg(feature = "prometheus")]
 pub use self::prometheus::Families;
 use crate::engine::Outages;
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 use crate::policy::Policies;
 use crate::store::Store;
 
@@ -48,7 +48,7 @@ use crate::store::Store;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     store: Arc<dyn Store>,
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     policies: Option<Policies>,
 }
 
@@ -56,17 +56,17 @@ impl Metrics {
     /// Those of a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        #[cfg(feature = "policy")]
+        #[cfg(feature = "policy-core")]
         decisions::count();
         Self {
             store,
-            #[cfg(feature = "policy")]
+            #[cfg(feature = "policy-core")]
             policies: None,
         }
     }
 
     /// Those of policies as well.
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     #[must_use]
     pub fn with_policies(self, policies: Policies) -> Self {
         Self { policies: Some(policies), ..self }
@@ -77,9 +77,9 @@ impl Metrics {
     pub fn families(&self) -> Vec<Family> {
         #[allow(unused_mut, reason = "without policies, that is all")]
         let mut families = of_store(&self.store.health(), Outages::of_process());
-        #[cfg(feature = "policy")]
+        #[cfg(feature = "policy-core")]
         families.push(of_decisions(decisions::count(), self.policies.as_ref()));
-        #[cfg(feature = "policy")]
+        #[cfg(feature = "policy-core")]
         families.extend(self.policies.iter().flat_map(of_policies));
         families
     }

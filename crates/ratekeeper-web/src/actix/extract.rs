@@ -7,13 +7,13 @@ use actix_web::body::BoxBody;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, HttpResponse, ResponseError};
-use ratekeeper::Admission;
 use ratekeeper::policy::Body;
 
 use super::facts::RequestRef;
-use super::response::{denied, insert, no_identity};
+use super::response::{denied, failed, insert, no_identity};
+use crate::admission::Admission;
 use crate::gate::Gate;
-use crate::handler::{Applying, Limits, Refused, Why};
+use crate::handler::{Applying, Limits, Refused, Why, admission_of};
 use crate::told::Told;
 
 impl FromRequest for Limits {
@@ -22,6 +22,18 @@ impl FromRequest for Limits {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(Ok(Self(request.extensions().get::<Told>().cloned().unwrap_or_default())))
+    }
+}
+
+/// What the innermost middleware around the handler has charged for the request.
+impl FromRequest for Admission {
+    type Error = Refused;
+    type Future = Ready<Result<Self, Refused>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let told = request.extensions().get::<Told>().cloned();
+        let facts = || RequestRef::new(request).body(Body::Absent);
+        ready(admission_of(told.as_ref(), |gate| gate.demand(&facts(), Some(request), 1)))
     }
 }
 
@@ -80,7 +92,9 @@ impl Apply {
     /// # Errors
     /// As [`Apply::limit`].
     pub async fn cost(&self, gate: &Gate, units: u64) -> Result<Admission, Refused> {
-        self.applying.limit(gate, units, || RequestRef::new(&self.request).body(Body::Absent)).await
+        let facts = || RequestRef::new(&self.request).body(Body::Absent);
+        let entry = gate.prepare(&facts(), Some(&self.request), units);
+        self.applying.limit(gate, entry, facts).await
     }
 
     /// What the limits said so far.
@@ -99,8 +113,11 @@ impl Apply {
 impl Refused {
     fn response(&self) -> HttpResponse<BoxBody> {
         let response = match &self.why {
-            Why::Denied(decision) => denied::<BoxBody>(decision, &self.options),
+            Why::Denied(decision) => {
+                denied::<BoxBody>(decision, &self.options, self.body.as_deref().cloned())
+            }
             Why::NoIdentity(what) => no_identity(*what),
+            Why::Failed(error) => failed(error),
         };
         response.map_into_boxed_body()
     }

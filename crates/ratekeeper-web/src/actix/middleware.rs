@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use bytes::Bytes;
+use ratekeeper::Hold;
 use ratekeeper::policy::{Body as Known, JsonBody};
-use ratekeeper::{Admission, Hold};
 
 use super::Actix;
 use super::body;
@@ -19,7 +19,7 @@ use super::response;
 use crate::gate::{Answer, Entry, Gate, Waiting};
 use crate::limits::Limited;
 use crate::response::ResponseBody;
-use crate::told::Told;
+use crate::told::{Layer, Told};
 
 /// Puts the limits of a [`Gate`] in front of a service. Clones share the gate.
 #[derive(Clone, Debug)]
@@ -113,7 +113,9 @@ where
         } else {
             let known = if has_body { Known::Unreadable } else { Known::Absent };
             // The facts borrow the request, so they must be gone before it goes on.
-            let entry = self.gate.enter(&RequestRef::new(request.request()).body(known), 1);
+            let facts = RequestRef::new(request.request()).body(known);
+            let entry = self.gate.enter_as(&facts, Some(request.request()), 1);
+            drop(facts);
             match entry {
                 Entry::Decided(answer) => return self.decided(request, teller, answer),
                 Entry::Waits(waiting) => Some(waiting),
@@ -195,7 +197,8 @@ impl Gate {
         body: Option<&[u8]>,
     ) -> impl Future<Output = Answer> + use<'_> {
         let json = JsonBody::of(body);
-        self.admit(&RequestRef::new(request).body(json.as_body()), 1)
+        // The demand is kept for handlers, who could not make it again without the body.
+        self.prepare(&RequestRef::new(request).body(json.as_body()), None, 1).finish(self)
     }
 }
 
@@ -206,15 +209,20 @@ fn declared_length(request: &HttpRequest) -> Option<u64> {
 
 /// What the request holds if it goes on, or else the response.
 fn verdict<B>(
-    gate: &Gate,
+    gate: &Arc<Gate>,
     request: &ServiceRequest,
     teller: &Teller,
     answer: Answer,
 ) -> Result<Option<Hold>, HttpResponse<ResponseBody<B>>> {
-    let Admission { decision, hold } = answer.map_err(response::no_identity)?;
-    let denied = (!decision.is_allowed()).then(|| response::denied(&decision, &gate.options));
-    teller.told.add_for(&RequestRef::new(request.request()), decision);
-    let Some(mut denied) = denied else { return Ok(hold) };
+    let (decision, hold, demand) = answer.map_err(response::no_identity)?.into_parts();
+    let own = || gate.denial_bodies.of(&decision, &gate.options);
+    let denied = (!decision.is_allowed()).then(|| response::denied(&decision, &gate.options, own()));
+    let place = teller.told.place_for(&RequestRef::new(request.request()), decision);
+    let Some(mut denied) = denied else {
+        let demand = demand.map(|demand| Arc::new(*demand));
+        teller.told.set_layer(Layer { gate: Arc::clone(gate), demand, place });
+        return Ok(hold);
+    };
     if teller.is_outermost {
         let (status, headers) = (denied.status().as_u16(), denied.headers_mut());
         let insert = |name, value: &str| response::insert(headers, name, value);

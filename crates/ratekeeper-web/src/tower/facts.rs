@@ -124,6 +124,10 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(Peer(peer)) = extensions.get() {
         return Some(*peer);
     }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<::tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().as_ref().map(SocketAddr::ip);
+    }
     extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body::Body;
 use ratekeeper::Admission;
 use ratekeeper::policy::{Body as Known, JsonBody};
-use tower_layer::Layer;
+use tower_layer::Layer as TowerLayer;
 use tower_service::Service;
 use tracing::Span;
 
@@ -20,7 +20,7 @@ use super::future::{Passing, ResponseFuture};
 use super::response::{self, Dialect};
 use crate::gate::{Answer, Entry, Gate, Waiting};
 use crate::limits::Limited;
-use crate::told::{Told, current_span, mark_if_watched};
+use crate::told::{Layer, Told, current_span, mark_if_watched};
 
 /// Puts the limits of a [`Gate`] in front of a service.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl<C> RateLimitLayer<C> {
     }
 }
 
-impl<S, C> Layer<S> for RateLimitLayer<C> {
+impl<S, C> TowerLayer<S> for RateLimitLayer<C> {
     type Service = RateLimit<S, C>;
 
     fn layer(&self, inner: S) -> RateLimit<S, C> {
@@ -54,7 +54,7 @@ impl<S, C> Layer<S> for RateLimitLayer<C> {
     }
 }
 
-impl<S, C> Layer<S> for Limited<C> {
+impl<S, C> TowerLayer<S> for Limited<C> {
     type Service = RateLimit<S, C>;
 
     fn layer(&self, inner: S) -> RateLimit<S, C> {
@@ -101,6 +101,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if self.gate.is_in_code() {
+            return self.call_in_code(request);
+        }
         let facts = RequestRef::of(&request);
         let has_body = !request.body().is_end_stream();
         let needs_body = has_body && self.gate.needs_body_of(&facts);
@@ -118,18 +121,48 @@ where
                 Entry::Waits(waiting) => Some(waiting),
             }
         };
-        // The service that is ready is this one; the copy has to become so.
-        let copy = self.inner.clone();
-        let ready = RateLimit {
-            gate: Arc::clone(&self.gate),
-            inner: std::mem::replace(&mut self.inner, copy),
-            bodies: self.bodies,
-        };
-        ResponseFuture::slow(Box::pin(ready.decide(request, current_span(), waiting)))
+        ResponseFuture::slow(Box::pin(self.take().decide(request, current_span(), waiting)))
     }
 }
 
 impl<S, C> RateLimit<S, C> {
+    /// A request that rules in code look at, as its parts.
+    fn call_in_code<B, R>(
+        &mut self,
+        request: Request<B>,
+    ) -> ResponseFuture<S::Future, C, Passed<C, R>, S::Error>
+    where
+        C: RequestBodies<B> + ResponseBodies<R> + 'static,
+        <C as ResponseBodies<R>>::Body: 'static,
+        S: Service<Request<<C as RequestBodies<B>>::Body>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        R: 'static,
+    {
+        let (parts, body) = request.into_parts();
+        let entry = self.gate.enter_as(&RequestRef::new(&parts), Some(&parts), 1);
+        let request = Request::from_parts(parts, body);
+        match entry {
+            Entry::Decided(answer) => self.decided(request, answer),
+            Entry::Waits(waiting) => {
+                let deciding = self.take().decide(request, current_span(), Some(waiting));
+                ResponseFuture::slow(Box::pin(deciding))
+            }
+        }
+    }
+
+    /// The service that is ready, to be called later; the copy that stays has to become so.
+    fn take(&mut self) -> Self
+    where
+        S: Clone,
+    {
+        let copy = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, copy);
+        Self { gate: Arc::clone(&self.gate), inner, bodies: self.bodies }
+    }
+
     /// What follows from a decision that is there already.
     #[inline]
     fn decided<B, R>(
@@ -157,8 +190,8 @@ impl<S, C> RateLimit<S, C> {
     where
         C: ResponseBodies<R>,
     {
-        let Admission { decision, hold } = match answer {
-            Ok(admission) => admission,
+        let (decision, hold, demand) = match answer {
+            Ok(admission) => admission.into_parts(),
             Err(what) => {
                 let dialect = Dialect::of(request.method(), request.headers());
                 return Err(response::no_identity(what, dialect, C::denial));
@@ -168,7 +201,9 @@ impl<S, C> RateLimit<S, C> {
         let outer = request.extensions().get::<Told>();
         if !decision.is_allowed() {
             let dialect = Dialect::of(request.method(), request.headers());
-            let mut denied = response::denied(&decision, &self.gate.options, dialect, C::denial);
+            let (options, own) =
+                (&self.gate.options, self.gate.denial_bodies.of(&decision, &self.gate.options));
+            let mut denied = response::denied(&decision, options, own, dialect, C::denial);
             match outer {
                 Some(told) => told.add_for(&facts, decision),
                 None => {
@@ -179,13 +214,16 @@ impl<S, C> RateLimit<S, C> {
             }
             return Err(denied);
         }
+        let gate = Arc::clone(&self.gate);
+        let mut layer = Layer { gate, demand: demand.map(|demand| Arc::new(*demand)), place: 0 };
         let teller = match outer {
             Some(told) => {
-                told.add_for(&facts, decision);
+                layer.place = told.place_for(&facts, decision);
+                told.set_layer(layer);
                 Teller::Other
             }
             None => {
-                let told = Told::first(root, &facts, decision);
+                let told = Told::first(root, &facts, decision, layer);
                 request.extensions_mut().insert(told.clone());
                 Teller::Outermost(told)
             }
@@ -232,5 +270,6 @@ fn judged<'g, B>(
     body: Option<&[u8]>,
 ) -> impl Future<Output = Answer> + Send + use<'g, B> {
     let json = JsonBody::of(body);
-    gate.admit(&RequestRef::of(request).body(json.as_body()), 1)
+    // The demand is kept for handlers, who could not make it again without the body.
+    gate.prepare(&RequestRef::of(request).body(json.as_body()), None, 1).finish(gate)
 }

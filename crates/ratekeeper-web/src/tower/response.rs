@@ -11,6 +11,7 @@ use ratekeeper_http::{Denial, HttpOptions, Tally};
 
 use super::policies;
 use crate::common;
+use crate::denial::DenialBody;
 use crate::gate::NoIdentity;
 
 /// The fields of a denial beside those about limits: over HTTP, and of a gRPC call.
@@ -115,12 +116,13 @@ fn fixed(value: &'static str) -> HeaderValue {
 pub(crate) fn denied<B>(
     decision: &Decision,
     options: &HttpOptions,
+    own: Option<DenialBody>,
     dialect: Dialect,
     body_of: impl FnOnce(Bytes) -> B,
 ) -> Response<B> {
     let Some(denial) = Denial::of(decision, options) else { return Response::new(body_of(Bytes::new())) };
-    let own = if dialect.is_grpc() { GRPC_FIELDS } else { HTTP_FIELDS };
-    let mut headers = HeaderMap::with_capacity(own + options.field_count());
+    let fields = if dialect.is_grpc() { GRPC_FIELDS } else { HTTP_FIELDS };
+    let mut headers = HeaderMap::with_capacity(fields + options.field_count());
     headers.insert(CACHE_CONTROL, fixed(NO_STORE));
     if let Some(secs) = denial.retry_after() {
         headers.insert(RETRY_AFTER, secs.into());
@@ -132,20 +134,36 @@ pub(crate) fn denied<B>(
             if let Ok(message) = HeaderValue::try_from(denial.grpc_message()) {
                 headers.insert(GRPC_MESSAGE, message);
             }
-            (StatusCode::OK, content_type, Bytes::new())
+            (StatusCode::OK, fixed(content_type), Bytes::new())
         }
         Dialect::Http => {
-            let text = match denial.body() {
+            let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+            let (content_type, text) = match own {
+                Some(own) => {
+                    let plain = |_| HeaderValue::from_static("text/plain");
+                    (HeaderValue::try_from(&*own.content_type).unwrap_or_else(plain), own.text)
+                }
+                None => (fixed(denial.content_type()), denial.body()),
+            };
+            let text = match text {
                 Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
                 Cow::Owned(text) => Bytes::from(text),
             };
-            let status = StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-            (status, denial.content_type(), text)
+            (status, content_type, text)
         }
     };
-    headers.insert(CONTENT_TYPE, fixed(content_type));
+    headers.insert(CONTENT_TYPE, content_type);
     let mut response = Response::new(body_of(text));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
+    response
+}
+
+/// The response to a request that something of the service's own went wrong with: a problem document.
+#[cfg(feature = "axum")]
+pub(crate) fn internal_error<B>(problem: Bytes, body_of: impl FnOnce(Bytes) -> B) -> Response<B> {
+    let mut response = Response::new(body_of(problem));
+    response.headers_mut().insert(CONTENT_TYPE, fixed("application/problem+json"));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     response
 }
 

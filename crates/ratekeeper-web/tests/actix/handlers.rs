@@ -6,10 +6,11 @@ use std::time::Duration;
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
 use actix_web::test::{TestRequest, call_service, init_service};
-use actix_web::{App, HttpResponse, web};
-use ratekeeper_web::actix::{Apply, Limits, RateLimit, Refused};
+use actix_web::{App, HttpRequest, HttpResponse, web};
+use ratekeeper::{Limiter, Rule};
+use ratekeeper_web::actix::{Admission, Apply, Limits, RateLimit, Refused};
 use ratekeeper_web::ready::{OnMissingIdentity, PathLimit, ProjectLimit};
-use ratekeeper_web::{Gate, HttpOptions, Legacy};
+use ratekeeper_web::{DenialBody, Gate, HttpOptions, Legacy};
 
 use crate::support::{ONE_AT_A_TIME, field, fields, gate, store, text};
 
@@ -129,4 +130,64 @@ async fn nobody_is_refused_by_a_handler_that_insists() {
     assert_eq!((response.status(), fields(&response)), (StatusCode::INTERNAL_SERVER_ERROR, 0));
     assert_eq!(field(&response, "content-type"), Some("application/problem+json"));
     assert!(text(response).await.contains("need to know who is calling"));
+}
+
+#[actix_web::test]
+async fn a_handler_charges_and_gives_back_and_the_fields_tell_the_final_numbers() {
+    async fn work(admission: Admission, steps: web::Json<Vec<(String, u64)>>) -> Result<String, Refused> {
+        for (verb, units) in steps.into_inner() {
+            match verb.as_str() {
+                "charge" => admission.charge(units).await?,
+                "refund" => drop(admission.refund(u32::try_from(units).unwrap()).await?),
+                _ => drop(admission.settle(units).await?),
+            }
+        }
+        Ok(admission.charged().to_string())
+    }
+    let rules = "[[rules]]\nname = 'tokens'\nkeys = 'all'\nquota = '10/min fixed_window'\n";
+    let app = App::new().wrap(RateLimit::new(gate(rules))).route("/", web::post().to(work));
+    let app = init_service(app).await;
+    type Case = (&'static [(&'static str, u64)], u16, &'static str, &'static str);
+    let cases: [Case; 4] = [
+        (&[("charge", 3)], 200, "4", r#""tokens";r=6;t=60"#),
+        (&[("charge", 4), ("refund", 2)], 200, "3", r#""tokens";r=3;t=60"#),
+        (&[("settle", 0)], 200, "0", r#""tokens";r=3;t=60"#),
+        (&[("charge", 3)], 429, "violated-policies", r#""tokens";r=2;t=60"#),
+    ];
+    for (steps, status, body, told) in cases {
+        let response = call_service(&app, TestRequest::post().uri("/").set_json(steps).to_request()).await;
+        assert_eq!(response.status().as_u16(), status, "{steps:?}");
+        assert_eq!(field(&response, "ratelimit"), Some(told), "{steps:?}");
+        assert!(text(response).await.contains(body), "{steps:?}");
+    }
+    let bare = init_service(App::new().route("/", web::post().to(work))).await;
+    let response = call_service(&bare, TestRequest::post().uri("/").set_json([0; 0]).to_request()).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[actix_web::test]
+async fn rules_in_code_are_a_middleware_and_denials_have_a_body_of_ones_own() {
+    let limiter = Limiter::builder_on(store())
+        .rule(
+            Rule::new("per-key", |request: &HttpRequest| {
+                Some(request.headers().get("x-key")?.to_str().ok()?.to_owned().into())
+            })
+            .quotas("1/min fixed_window"),
+        )
+        .build()
+        .unwrap();
+    let gate = Gate::of_limiter(limiter).denial_body(|denial| {
+        Some(DenialBody::new("text/plain", format!("again in {:?} s", denial.retry_after())))
+    });
+    let app = App::new().wrap(RateLimit::new(gate)).route("/", web::get().to(|| async { "ok" }));
+    let app = init_service(app).await;
+    for (key, status) in [("a", 200), ("a", 429), ("b", 200)] {
+        let request = TestRequest::get().uri("/").insert_header(("x-key", key)).to_request();
+        let response = call_service(&app, request).await;
+        assert_eq!(response.status().as_u16(), status, "{key}");
+        if status == 429 {
+            assert_eq!(field(&response, "content-type"), Some("text/plain"));
+            assert_eq!(text(response).await, "again in Some(60) s");
+        }
+    }
 }

@@ -24,7 +24,20 @@ impl Example {
         Self { process, address, tries: lines.take(tries).collect() }
     }
 
+    /// The number of its process.
+    #[allow(dead_code, reason = "not every file of tests sends signals")]
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until it has ended; says whether it ended as it should.
+    #[allow(dead_code, reason = "not every file of tests waits for an end")]
+    pub(crate) fn ended_well(&mut self) -> bool {
+        self.process.wait().unwrap().success()
+    }
+
     /// The answer to a request with these fields, each with the end of its line, and this body.
+    #[allow(dead_code, reason = "some tests have a client")]
     pub(crate) fn ask(&self, request: &str, fields: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
@@ -47,8 +60,10 @@ impl Drop for Example {
 }
 
 /// All of an answer.
+#[allow(dead_code, reason = "some tests have a client")]
 pub(crate) struct Answer(pub(crate) String);
 
+#[allow(dead_code, reason = "some tests have a client")]
 impl Answer {
     pub(crate) fn status(&self) -> u16 {
         self.0.split(' ').nth(1).unwrap().parse().unwrap()

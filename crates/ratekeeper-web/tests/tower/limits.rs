@@ -57,6 +57,7 @@ async fn without_an_address_requests_are_refused_and_the_log_says_what_to_do() {
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = text(response).await;
         assert!(body.contains("need the client's address"), "{body}");
+        assert!(body.contains("into_make_service_with_connect_info::<SocketAddr>()"), "{body}");
     }
     let told = traces.with("into_make_service_with_connect_info::<SocketAddr>()");
     assert_eq!(told.len(), 1, "{told:?}");
@@ -68,19 +69,61 @@ async fn without_an_address_requests_are_refused_and_the_log_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_policy_refuses_requests_without_an_address_if_it_is_told_to() {
-    let rules = "service = 'test'\n[[rules]]\nname = 'clients'\nkeys = 'ip:{client.ip}'\nquota = '9/s'\n";
-    let gate = || Gate::from_toml(store().0, rules).unwrap();
-    let passes = Router::new().route("/", on_get(|| async { "ok" })).layer(rate_limit(gate()));
+async fn a_policy_refuses_requests_without_an_address_unless_they_may_pass() {
+    let rules = "service = 'test'\n[[rules]]\nname = 'clients'\nwhen = \"path == '/'\"\nkeys = 'ip:{client.ip}'\nquota = '9/s'\n";
+    let app = |gate: Gate| {
+        let ok = on_get(|| async { "ok" });
+        Router::new().route("/", ok.clone()).route("/health", ok).layer(rate_limit(gate))
+    };
+    let gate = |rules: &str| Gate::from_toml(store().0, rules).unwrap();
+    let refuses = app(gate(rules));
+    assert_eq!((status(&refuses, get("/")).await, status(&refuses, from(1)).await), (500, 200));
+    let passes = app(gate(rules).on_missing_address(OnMissingAddress::Pass));
     assert_eq!(status(&passes, get("/")).await, 200);
-    let refuses = gate().on_missing_address(OnMissingAddress::Refuse);
-    let refuses = Router::new().route("/", on_get(|| async { "ok" })).layer(rate_limit(refuses));
-    assert_eq!(status(&refuses, get("/")).await, 500);
-    // Rules that do not ask for it do not miss it.
-    let all = rules.replace("ip:{client.ip}", "all");
-    let gate = Gate::from_toml(store().0, &all).unwrap().on_missing_address(OnMissingAddress::Refuse);
-    let all = Router::new().route("/", on_get(|| async { "ok" })).layer(rate_limit(gate));
-    assert_eq!(status(&all, get("/")).await, 200);
+    // Rules that do not ask for it, or do not apply, do not miss it.
+    assert_eq!(status(&app(gate(&rules.replace("ip:{client.ip}", "all"))), get("/")).await, 200);
+    assert_eq!(status(&refuses, get("/health")).await, 200);
+}
+
+/// A route has limits of its own beside those of the application, and its responses tell of both.
+#[tokio::test]
+async fn a_route_has_limits_of_its_own_beside_those_of_the_application() {
+    let app = Router::new()
+        .route("/login", on_get(|| async { "ok" }).layer(per_ip("2/min fixed_window").unwrap()))
+        .route("/", on_get(|| async { "ok" }))
+        .layer(global("5/min fixed_window").unwrap());
+    let login = || {
+        let mut request = from(1);
+        *request.uri_mut() = "/login".parse().unwrap();
+        request
+    };
+    let response = app.clone().oneshot(login()).await.unwrap();
+    let policies = r#""global";q=5;w=60, "per-ip";q=2;w=60"#;
+    assert_eq!(field(&response, "ratelimit-policy"), Some(policies));
+    assert_eq!(field(&response, "ratelimit"), Some(r#""global";r=4;t=60, "per-ip";r=1;t=60"#));
+    assert_eq!((status(&app, login()).await, status(&app, login()).await), (200, 429));
+    let elsewhere = app.clone().oneshot(from(1)).await.unwrap();
+    assert_eq!(elsewhere.status(), StatusCode::OK, "the limit of the route is the route's");
+    assert_eq!(field(&elsewhere, "ratelimit-policy"), Some(r#""global";q=5;w=60"#));
+}
+
+/// Any algorithm, in any words that a quota has.
+#[tokio::test]
+async fn every_algorithm_fits_into_the_line() {
+    for quota in [
+        "2/min",
+        "1/min burst 2",
+        "2/min fixed_window",
+        "2/min sliding_window",
+        "2/min sliding_log",
+        "2 per calendar day",
+        "1/min leaky_bucket queue 1",
+    ] {
+        let app = app(per_ip(quota).unwrap());
+        let statuses =
+            [status(&app, from(1)).await, status(&app, from(1)).await, status(&app, from(1)).await];
+        assert_eq!(statuses, [200, 200, 429], "{quota}");
+    }
 }
 
 #[tokio::test]

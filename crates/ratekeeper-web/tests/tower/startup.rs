@@ -112,7 +112,7 @@ async fn the_peer_is_found_however_the_server_tells_it() {
     let [mut plain, mut named] = [get("/"), get("/")];
     plain.extensions_mut().insert(socket);
     named.extensions_mut().insert(Peer(socket.ip()));
-    let asks = [(from(9), 200), (plain, 429), (named, 429), (from(8), 200), (get("/"), 200)];
+    let asks = [(from(9), 200), (plain, 429), (named, 429), (from(8), 200), (get("/"), 500)];
     for (request, status) in asks {
         assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
     }

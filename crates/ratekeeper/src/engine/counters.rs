@@ -1,7 +1,7 @@
 //! What happened at a rule, for status pages and metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 use std::sync::{Mutex, PoisonError};
 
 /// What happened at one rule that no response shows. It outlives reloads of a policy.
@@ -10,13 +10,13 @@ pub(crate) struct RuleCounters {
     denied: AtomicU64,
     over_limit: AtomicU64,
     penalties: AtomicU64,
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     unresolved: AtomicU64,
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     failed: AtomicU64,
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     beyond_budget: AtomicU64,
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     last_failure: Mutex<Option<String>>,
 }
 
@@ -38,7 +38,7 @@ impl RuleCounters {
     }
 }
 
-#[cfg(feature = "policy")]
+#[cfg(feature = "policy-core")]
 impl RuleCounters {
     /// No template found a key, whether or not there is a fallback.
     pub(crate) fn unresolved(&self) {

@@ -135,14 +135,14 @@ impl<'a> Demand<'a> {
     }
 
     /// Adds a rule that applies.
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     #[inline]
     pub(crate) fn push(&mut self, asked: Asked<'a>) {
         self.rules.push(asked);
     }
 
     /// Takes the subjects out of a demand that is done with, to be written over.
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     #[inline]
     pub(crate) fn take_subjects(&mut self, mut take: impl FnMut(String)) {
         for asked in &mut self.rules {
@@ -153,7 +153,7 @@ impl<'a> Demand<'a> {
     }
 
     /// Denies it, whatever rules apply: nobody knows which.
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     #[cold]
     pub(crate) fn refuse_beyond_budget(&mut self) {
         self.rules.clear();
@@ -283,7 +283,7 @@ impl<'a> Demand<'a> {
     }
 
     /// Whether its store waits for I/O.
-    #[cfg(feature = "policy")]
+    #[cfg(feature = "policy-core")]
     #[inline]
     pub(crate) fn needs_io(&self) -> bool {
         self.engine.needs_io
@@ -303,11 +303,11 @@ impl<'a> Asked<'a> {
     /// Counts a decision for metrics, if anybody wants to see them. Charges without a rule have names of the caller's.
     #[inline]
     #[cfg_attr(
-        not(feature = "policy"),
+        not(feature = "policy-core"),
         allow(unused_variables, reason = "without policies, nothing is counted")
     )]
     pub(super) fn count(&self, decision: &Decision) {
-        #[cfg(feature = "policy")]
+        #[cfg(feature = "policy-core")]
         if let Some(series) = crate::metrics::counted()
             && matches!(self.limits, Limits::Set(_))
         {

@@ -19,9 +19,25 @@ pub struct Admission {
     /// What is given back when this is dropped: places in quotas for requests that are under way.
     /// `None` if there are none, or the request was denied.
     pub hold: Option<Hold>,
+    /// What was asked, if it is at hand without another copy.
+    demand: Option<Box<Demand<'static>>>,
 }
 
 impl Admission {
+    /// A decision that no demand led to.
+    #[must_use]
+    pub fn of(decision: Decision) -> Self {
+        Self { decision: Box::new(decision), hold: None, demand: None }
+    }
+
+    /// Its parts, with what was asked: only if that had to outlive the request, as for a store that needs I/O.
+    /// Otherwise whoever wants to charge more or give something back makes the demand again.
+    #[must_use]
+    #[inline]
+    pub fn into_parts(self) -> (Box<Decision>, Option<Hold>, Option<Box<Demand<'static>>>) {
+        (self.decision, self.hold, self.demand)
+    }
+
     /// A decision to be written over, in the memory of one that is done with.
     #[inline]
     pub(crate) fn blank() -> Box<Decision> {
@@ -40,7 +56,7 @@ impl Admission {
     #[inline]
     pub(crate) fn new(demand: &Demand<'_>, decision: Box<Decision>) -> Self {
         let hold = (decision.is_allowed() && demand.holds()).then(|| Hold::of(demand, &decision));
-        Self { decision, hold }
+        Self { decision, hold, demand: None }
     }
 }
 
@@ -109,9 +125,7 @@ impl Demand<'static> {
                     Ok(answer) => answer,
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     // The runtime ends, and with it everything that could be limited.
-                    Err(_) => {
-                        Ok(Admission { decision: Box::new(Arc::as_ref(&engine).unlimited()), hold: None })
-                    }
+                    Err(_) => Ok(Admission::of(Arc::as_ref(&engine).unlimited())),
                 }
             }
             _ => self.admit_here().await,
@@ -120,6 +134,7 @@ impl Demand<'static> {
 
     async fn admit_here(self) -> Result<Admission, InvalidInput> {
         let decision = Box::new(self.check().await?);
-        Ok(Admission::new(&self, decision))
+        let admission = Admission::new(&self, decision);
+        Ok(Admission { demand: Some(Box::new(self)), ..admission })
     }
 }

@@ -10,7 +10,7 @@ use super::{OnOutage, Penalty};
 
 /// Who counts together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(not(feature = "policy"), allow(unreachable_pub, reason = "policies export it"))]
+#[cfg_attr(not(feature = "policy-core"), allow(unreachable_pub, reason = "policies export it"))]
 pub enum Scope {
     /// All instances, in the store they share.
     #[default]

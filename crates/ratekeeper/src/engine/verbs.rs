@@ -110,7 +110,8 @@ impl<'a> Demand<'a> {
     /// many units that was. An outage is no error: what cannot be given back comes back with time.
     ///
     /// # Errors
-    /// As [`Demand::check`].
+    /// As [`Demand::check`]; also if the decision charged something, and none of it on a counter of this demand: then
+    /// one of the two is another request's.
     pub async fn refund(&self, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
         let refunded = self.try_refund(decision, units).await;
         refunded.or_else(|error| error.into_input().map_or(Ok(0), Err))
@@ -121,6 +122,7 @@ impl<'a> Demand<'a> {
     /// # Errors
     /// As [`Demand::refund`]; also if a store could not answer.
     pub async fn try_refund(&self, decision: &Decision, units: u32) -> Result<u64, StoreError> {
+        self.is_about(decision)?;
         let (engine, own, shared) =
             (&*self.engine, self.charges(Scope::Process)?, self.charges(Scope::Shared)?);
         let own = match own.check() {

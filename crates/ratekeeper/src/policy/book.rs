@@ -352,11 +352,6 @@ impl Policies {
         Ok(())
     }
 
-    /// Whether services without a policy are refused.
-    pub(super) fn refuses_unknown(&self) -> bool {
-        self.0.refuses_unknown
-    }
-
     /// The services with a policy, in words.
     fn listed(&self) -> String {
         let services = self.services();
@@ -465,6 +460,11 @@ impl Service {
             history: Mutex::default(),
             is_unlimited_logged: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that it was logged that nothing is limited.
+    pub(super) fn is_told(&self) {
+        self.is_unlimited_logged.store(true, Ordering::Relaxed);
     }
 
     /// Logs once that it is asked for and has no policy: its name may be mistyped.

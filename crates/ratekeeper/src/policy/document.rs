@@ -10,7 +10,9 @@
 
 mod json;
 mod lines;
+#[cfg(feature = "policy")]
 mod toml;
+#[cfg(feature = "policy")]
 mod yaml;
 
 use std::fmt;
@@ -132,8 +134,15 @@ impl Node {
             // Editors on Windows begin a file so; it is not part of the text.
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
             match format {
+                #[cfg(feature = "policy")]
                 Format::Toml => toml::parse(text),
+                #[cfg(feature = "policy")]
                 Format::Yaml => yaml::parse(text).map_err(|problem| vec![problem]),
+                #[cfg(not(feature = "policy"))]
+                Format::Toml | Format::Yaml => {
+                    let expected = "JSON: TOML and YAML need the feature `policy` of the crate `ratekeeper`";
+                    Err(vec![Problem::new(Place::UNKNOWN, "", format!("a document in {format}"), expected)])
+                }
                 Format::Json => json::parse(text).map_err(|problem| vec![problem]),
             }
         });
@@ -230,6 +239,7 @@ impl Budget {
 }
 
 #[cfg(test)]
+#[cfg(feature = "policy")]
 mod tests {
     use super::*;
 

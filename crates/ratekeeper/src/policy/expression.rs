@@ -37,14 +37,23 @@
 //! All expressions that look at one request share its budget of steps. Whoever is beyond it is beyond
 //! it for good, and nothing hides that.
 
+#[cfg(feature = "policy")]
+mod compile;
+#[cfg(not(feature = "policy"))]
+#[path = "expression/no_compile.rs"]
 mod compile;
 mod each;
 mod endpoint;
 mod evaluate;
 mod node;
+#[cfg(feature = "policy")]
+mod pattern;
+#[cfg(not(feature = "policy"))]
+#[path = "expression/no_pattern.rs"]
 mod pattern;
 mod requires;
 #[cfg(test)]
+#[cfg(feature = "policy")]
 mod tests;
 mod value;
 

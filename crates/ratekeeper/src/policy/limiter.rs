@@ -78,17 +78,23 @@ impl PolicyLimiter {
         Self { engine: Arc::new(engine), ..self }
     }
 
-    /// The limits of a service, which may have no policy yet: then it is not limited, and the first check logs that
-    /// once.
+    /// The limits of a service. It may have no policy yet: then it is not limited, and a warning says so at once, with the
+    /// services there are, because its name may be mistyped. Where there is one policy,
+    /// [`only_service`](Self::only_service) needs no name.
     ///
     /// # Errors
     /// If there are too many services, or it has no policy and
     /// [`PoliciesBuilder::refuse_unknown_services`](super::PoliciesBuilder::refuse_unknown_services) was said.
     pub fn service(&self, name: &str) -> Result<ServiceLimiter, InvalidInput> {
-        if self.policies.refuses_unknown() {
+        let is_known = self.policies.policy(name).is_some();
+        if !is_known {
             self.policies.expect(name)?;
         }
-        Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service: self.policies.entry(name)? })
+        let service = self.policies.entry(name)?;
+        if !is_known {
+            service.is_told();
+        }
+        Ok(ServiceLimiter { engine: Arc::clone(&self.engine), service })
     }
 
     /// The limits of a service that is known already: for names that come from

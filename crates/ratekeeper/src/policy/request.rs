@@ -22,7 +22,9 @@ use serde_json::Value as Json;
 
 use super::address::{AddressText, Addresses, in_words};
 use super::expression::STEPS_DEFAULT;
-pub(super) use fact::{Fact, NAMESPACES};
+pub(super) use fact::Fact;
+#[cfg(feature = "policy")]
+pub(super) use fact::NAMESPACES;
 pub use identity::Identity;
 pub use json::JsonBody;
 pub use owned::RequestFacts;

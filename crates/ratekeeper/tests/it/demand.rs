@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper::{
-    Clock, Control as _, Enforcement, Engine, Labels, Limiter, ManualClock, MemoryStore, OnOutage, Origin,
-    Quota, RawCharge, RawName, Rule, Settled, Store, Timestamp, Verdict,
+    Clock, Control as _, Decision, Enforcement, Engine, Labels, Limiter, ManualClock, MemoryStore, OnOutage,
+    Origin, Quota, RawCharge, RawName, Rule, Settled, Store, Timestamp, Verdict,
 };
 
 const KEEP: Duration = Duration::from_secs(60);
@@ -114,10 +114,36 @@ async fn a_decision_gives_nothing_back_to_another_counter() {
     let (store, _) = store();
     let limiter = limiter(&store, "5/min");
     let [ann, _] = [limiter.check("ann").await.unwrap(), limiter.check("bob").await.unwrap()];
-    limiter.refund("bob", &ann, 1).await.unwrap();
+    let mixed_up = limiter.refund("bob", &ann, 1).await.unwrap_err().to_string();
+    assert!(mixed_up.starts_with("key: got a request with other keys in `per-user`; expected"), "{mixed_up}");
     assert_eq!(left(&limiter.peek("bob").await.unwrap()), 4);
     limiter.refund("ann", &ann, 1).await.unwrap();
     assert_eq!(left(&limiter.peek("ann").await.unwrap()), 5);
+}
+
+/// What a request was charged can be looked at and added to, without counting the request again.
+#[tokio::test]
+async fn more_is_charged_where_a_rule_takes_the_cost_it_is_given() {
+    let (store, _) = store();
+    let limiter = Limiter::builder_on(Arc::clone(&store) as Arc<dyn Store>);
+    let tokens = Rule::new("tokens", |user: &str| Some(user.into())).quotas("10/min fixed_window");
+    let requests = Rule::new("requests", |user: &str| Some(user.into())).quotas("5/min").per_request();
+    let limiter: Limiter<str> = limiter.rule(tokens).rule(requests).build().unwrap();
+    let demand = limiter.demand("ann").cost(3);
+    let standing = |decision: Decision| -> Vec<u32> {
+        assert!(decision.is_allowed());
+        decision.verdicts().iter().map(Verdict::remaining).collect()
+    };
+    assert_eq!(standing(demand.standing().await.unwrap()), [10, 5]);
+    demand.check().await.unwrap();
+    assert_eq!(standing(demand.further(4).unwrap().check().await.unwrap()), [3]);
+    assert_eq!(standing(demand.standing().await.unwrap()), [3, 4], "the request counts once");
+    assert!(!demand.further(4).unwrap().check().await.unwrap().is_allowed());
+
+    let flat: Limiter<str> =
+        Limiter::builder_on(store).rule(Rule::global("all").quotas("5/min").per_request()).build().unwrap();
+    let error = flat.demand("ann").further(4).unwrap_err().to_string();
+    assert!(error.contains("all say themselves what a request costs"), "{error}");
 }
 
 /// The time that a store takes was not counted: a slow one made a caller wait far beyond its patience.

@@ -300,11 +300,8 @@ fn a_rule_that_was_switched_off_gives_back_what_it_charged() {
     assert_eq!(left(&decision), [("per-user", 1)]);
     world.switch("api/per-user", "mode=off");
     let ask = Ask::request(&facts);
-    assert_eq!(
-        now(world.service.demand(&ask).refund(&decision, 1)).unwrap(),
-        0,
-        "in force, there is no rule"
-    );
+    let error = now(world.service.demand(&ask).refund(&decision, 1)).unwrap_err().to_string();
+    assert!(error.contains("no rule applies to") && error.contains("in_any_mode"), "{error}");
     assert_eq!(now(world.service.demand(&ask.in_any_mode()).refund(&decision, 1)).unwrap(), 1);
     world.switch("api/per-user", "mode=on");
     assert_eq!(left(&world.peek(&facts)), [("per-user", 2)]);

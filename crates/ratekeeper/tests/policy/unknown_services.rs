@@ -27,6 +27,10 @@ fn a_service_without_a_policy_is_logged_once() {
         }
     });
     assert_eq!((traces.count(UNLIMITED), traces.count("apii")), (1, 1));
+    // At once, not with the first request, which may come in the night; and it says which services there are.
+    let other = self::limiter(false);
+    let traces = Traces::of(|| drop(other.service("apii").unwrap()));
+    assert_eq!((traces.count(UNLIMITED), traces.count("search")), (1, 1));
     let traces = Traces::of(|| {
         let service = limiter.service("api").unwrap();
         assert!(service.check_now(&Ask::key("ann")).unwrap().is_allowed());

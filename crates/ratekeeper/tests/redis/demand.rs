@@ -92,7 +92,8 @@ async fn every_verb_takes_a_cost_and_an_id() {
         assert_eq!(seen(once("b").until_allowed(PATIENCE).await.unwrap()), (4, Origin::Repeat));
         assert!(limiter.demand("ann").now().peek().is_err(), "it needs I/O, and nothing was sent");
         let decision = limiter.check("ann").await.unwrap();
-        limiter.refund("bob", &decision, 1).await.unwrap();
+        let mixed_up = limiter.refund("bob", &decision, 1).await.unwrap_err().to_string();
+        assert!(mixed_up.contains("a request with other keys in `per-user`"), "{mixed_up}");
         assert_eq!(limiter.peek("ann").await.unwrap().verdicts()[0].remaining(), 3, "bob's is another");
         limiter.refund("ann", &decision, 1).await.unwrap();
         assert_eq!(limiter.peek("ann").await.unwrap().verdicts()[0].remaining(), 4);
