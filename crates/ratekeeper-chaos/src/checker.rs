@@ -50,12 +50,18 @@ struct Decided {
     at: u64,
     /// 0 if the counter has no windows.
     window_end: u64,
+    /// By the caller's clock.
+    sent: u64,
+    answered: u64,
 }
 
 /// All that is known of one counter.
 struct History<'h> {
     limit: &'h Limit,
     name: String,
+    /// Whether its instants are only known to lie between those at which calls were sent and answered: a check of counters
+    /// in several places has one instant, and that is the latest of theirs.
+    is_parted: bool,
     /// Sorted by instant.
     admitted: Vec<Decided>,
     /// Sorted by instant; empty if another quota of the same check may have denied.
@@ -92,12 +98,14 @@ impl History<'_> {
 
 /// Holds calls against all quotas. Where charges of one check lie on several nodes, a denial that is wrong for
 /// a moment is documented; so denials of services with several quotas are not looked at anywhere.
-pub(crate) fn check(calls: &[Call], events: &[Event]) -> Findings {
+pub(crate) fn check(calls: &[Call], events: &[Event], is_parted: bool) -> Findings {
     let mut findings = Findings::default();
     for (service, rules) in SERVICES.iter().enumerate() {
         for limit in rules.limits {
             let of_service = calls.iter().filter(|call| call.service == service);
-            for history in histories(of_service, limit, rules.limits.len() == 1, rules.name, events) {
+            let is_alone = rules.limits.len() == 1;
+            for mut history in histories(of_service, limit, is_alone, rules.name, events) {
+                history.is_parted = is_parted && !is_alone;
                 findings.admissions += history.admitted.len() as u64;
                 findings.denials += history.denied.len() as u64;
                 match limit.kind {
@@ -128,6 +136,7 @@ fn histories<'h>(
         let history = all.entry(subject).or_insert_with(|| History {
             limit,
             name: format!("{service}/{} of {subject}", limit.rule),
+            is_parted: false,
             admitted: Vec::new(),
             denied: Vec::new(),
             unknown: Vec::new(),
@@ -154,7 +163,8 @@ fn in_real_time(call: &Call) -> Decided {
     let ahead = i128::from(call.at) - i128::from(call.sent);
     let steps = (ahead + step / 2).div_euclid(step);
     let real = |instant: u64| u64::try_from(i128::from(instant) - steps * step).unwrap_or_default();
-    Decided { at: real(call.at), window_end: if call.window_end == 0 { 0 } else { real(call.window_end) } }
+    let window_end = if call.window_end == 0 { 0 } else { real(call.window_end) };
+    Decided { at: real(call.at), window_end, sent: call.sent, answered: call.answered }
 }
 
 #[cfg(test)]

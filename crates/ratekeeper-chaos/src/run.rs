@@ -54,7 +54,7 @@ fn on(topology: Topology, share: Duration, options: &RunOptions) -> anyhow::Resu
     if let Some(keep) = &options.keep {
         keep_logs(&keep.join(topology.name()), &logs, &events)?;
     }
-    let findings = checker::check(&calls, &events);
+    let findings = checker::check(&calls, &events, topology.is_parted());
     Ok(Outcome { calls, events, findings })
 }
 

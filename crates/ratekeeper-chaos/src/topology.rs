@@ -58,6 +58,11 @@ impl Topology {
         }
     }
 
+    /// Whether the counters of one check may be in several places.
+    pub(crate) const fn is_parted(self) -> bool {
+        matches!(self, Self::Cluster | Self::ClusterValkey | Self::Several)
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Single => "single",

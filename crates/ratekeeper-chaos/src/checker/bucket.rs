@@ -8,6 +8,7 @@ use super::{Excess, Findings, GRAIN_MICROS, History};
 const SPENT_WITHIN_MICROS: u64 = 10_000_000;
 
 /// What is in a bucket, in units times the window in microseconds.
+#[derive(Clone)]
 struct Bucket {
     level: u64,
     burst: u64,
@@ -27,15 +28,26 @@ pub(super) fn check(history: &History<'_>, burst: u64, findings: &mut Findings) 
     let (unit, rate) = (history.limit.window_micros, history.limit.limit);
     let start = history.admitted.first().map_or(0, |decided| decided.at);
     let mut bucket = Bucket { level: burst * unit, burst: burst * unit, rate, at: start };
+    // What is in it at least: a fault may have left it empty, for example a clock that was set back.
+    let mut least = bucket.clone();
+    let mut losses = history.ends_of_losses().peekable();
+    let mut pass = |least: &mut Bucket, at: u64| {
+        least.fill(at);
+        while losses.next_if(|end| *end <= at).is_some() {
+            least.level = 0;
+        }
+    };
     // What was spent of the bucket that each fault may have filled again.
     let mut spent: BTreeMap<Option<usize>, Excess> = BTreeMap::new();
     let mut denied = history.denied.iter().peekable();
     for decided in &history.admitted {
         while let Some(earlier) = denied.next_if(|denied| denied.at < decided.at) {
-            bucket.fill(earlier.at);
-            look_at_denial(history, &bucket, unit, earlier.at, findings);
+            pass(&mut least, earlier.at);
+            look_at_denial(history, &least, unit, earlier.at, findings);
         }
         bucket.fill(decided.at);
+        pass(&mut least, decided.at);
+        least.level = least.level.saturating_sub(unit);
         if let Some(rest) = (bucket.level + GRAIN_MICROS * rate).checked_sub(unit) {
             bucket.level = rest.saturating_sub(GRAIN_MICROS * rate);
             continue;
@@ -65,6 +77,12 @@ fn look_at_denial(history: &History<'_>, bucket: &Bucket, unit: u64, at: u64, fi
 }
 
 impl History<'_> {
+    /// When decisions are certain to follow a fault that lost something.
+    fn ends_of_losses(&self) -> impl Iterator<Item = u64> {
+        let lossy = self.events.iter().filter(|event| event.losses() > 0);
+        lossy.map(|event| event.end + super::MARGIN_MICROS)
+    }
+
     /// The last fault before an instant that may have filled the bucket again, and of whose fillings not all is spent.
     fn last_loss(&self, at: u64, spent: impl Fn(usize) -> u64, burst: u64) -> Option<usize> {
         let could = |(index, event): &(usize, &crate::fault::Event)| {

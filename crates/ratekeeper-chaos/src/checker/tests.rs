@@ -7,6 +7,11 @@ use crate::limits::Service;
 const START: u64 = 1_800_000_000_000_000;
 const SECOND: u64 = 1_000_000;
 
+/// Where all counters of a check are in one place.
+fn check(calls: &[Call], events: &[Event]) -> Findings {
+    super::check(calls, events, false)
+}
+
 fn admitted(service: &str, at: u64, window_end: u64) -> Call {
     let (service, _) = Service::named(service).unwrap();
     Call {
@@ -66,6 +71,24 @@ fn both_quotas_of_a_pair_are_looked_at() {
     let findings = check(&calls, &[]);
     assert_eq!((uncovered(&findings), findings.excess.len()), (1, 1), "{findings:?}");
     assert!(findings.excess[0].counter.contains("per-address"), "{findings:?}");
+}
+
+/// Each counter of a check in several places is charged at its node's own instant, and only the latest is told.
+#[test]
+fn what_may_have_been_in_time_in_several_places_is_no_finding() {
+    let late = |number: usize| {
+        let at = START + 2 * SECOND * u64::from(number >= 40) + number as u64;
+        Call { sent: at - 100_000, tenant: number % 8, ..admitted("pair", at, START + 2 * SECOND) }
+    };
+    // The 41st came within two seconds of the first by the instants told, but for what its call took.
+    let mut calls: Vec<Call> = (0..41).map(late).collect();
+    calls[40].at -= 50_000;
+    assert_eq!(uncovered(&check(&calls, &[])), 1);
+    assert_eq!(uncovered(&super::check(&calls, &[], true)), 0);
+    // One that was certainly sent and answered within them is found.
+    calls[40].answered = calls[40].at;
+    let certain: Vec<Call> = calls.iter().map(|call| Call { sent: call.at, ..call.clone() }).collect();
+    assert_eq!(uncovered(&super::check(&certain, &[], true)), 1);
 }
 
 #[test]
@@ -135,4 +158,22 @@ fn a_step_of_the_clock_is_taken_off_before_anything_is_compared() {
         is_confirmed: false,
     }];
     assert_eq!(uncovered(&check(&calls, &stepped)), 0);
+}
+
+/// A clock that was set back leaves a bucket empty, and strict by less than a burst until it is full again.
+#[test]
+fn a_bucket_may_be_emptied_by_a_fault_and_by_nothing_else() {
+    let stepped =
+        [Event { fault: Fault::StepClock, start: START, end: START + SECOND / 2, is_confirmed: false }];
+    // Steady traffic at the bucket's rate, which begins a second after the fault; in between somebody is denied.
+    let mut calls: Vec<Call> =
+        (0..40).map(|number| admitted("bucket", START + 2 * SECOND + number * SECOND / 8, 0)).collect();
+    let early = Call { allowed: false, ..admitted("bucket", START + SECOND, 0) };
+    let late = Call { allowed: false, ..admitted("bucket", START + 5 * SECOND + 10, 0) };
+    calls.extend([early, late]);
+    calls.sort_by_key(|call| call.at);
+    let findings = check(&calls, &stepped);
+    assert!(findings.false_denials.is_empty(), "{findings:?}");
+    let findings = check(&calls, &[]);
+    assert_eq!(findings.false_denials.len(), 2, "{findings:?}");
 }

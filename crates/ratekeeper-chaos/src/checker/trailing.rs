@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Excess, Findings, GRAIN_MICROS, History};
+use super::{Decided, Excess, Findings, GRAIN_MICROS, History};
 
 pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
     let (limit, length) = (history.limit.limit, history.limit.window_micros - GRAIN_MICROS);
@@ -11,7 +11,8 @@ pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
     for (index, decided) in history.admitted.iter().enumerate() {
         let from = decided.at.saturating_sub(length);
         let first = history.admitted.partition_point(|earlier| earlier.at <= from);
-        let admitted = (index + 1 - first) as u64;
+        let admitted =
+            if history.is_parted { certain(history, decided, length) } else { (index + 1 - first) as u64 };
         let Some(excess) = history.excess(admitted, limit, from, decided.at) else { continue };
         let known = worst.entry((excess.event, excess.is_covered)).or_insert_with(|| excess.clone());
         if excess.units > known.units {
@@ -32,4 +33,11 @@ pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
                 .push(format!("{name}: denied at {admitted} of {limit} in the window to {at}"));
         }
     }
+}
+
+/// How many were certainly admitted in the stretch that ends as a call was answered.
+fn certain(history: &History<'_>, last: &Decided, length: u64) -> u64 {
+    let from = last.answered.saturating_sub(length);
+    let within = |decided: &&Decided| decided.sent > from && decided.answered <= last.answered;
+    history.admitted.iter().filter(within).count() as u64
 }

@@ -302,6 +302,32 @@ fn a_key_is_reset_by_its_name_under_every_rule_or_one() {
     }
 }
 
+/// Whichever server has it: each page of the store is of one.
+#[test]
+fn a_key_is_found_on_any_of_several_servers_and_it_is_said_on_which() {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start(Flavour::Redis7)).collect();
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let store = {
+        let _within = RUNTIME.enter();
+        let options = OpenOptions::new().redis(|redis| redis.deadline(Duration::from_secs(20)));
+        open(&urls.join(",").parse().unwrap(), &options).unwrap().store()
+    };
+    let policy =
+        "service = 'search'\n[[rules]]\nname = 'per-user'\nkeys = 'user:{identity.user}'\nquota = '9/h'\n";
+    let rig = Setup::policy(policy).start(store);
+    let mut client = rig.client();
+    let mut seen = std::collections::BTreeSet::new();
+    for user in 0..12 {
+        let check = json!({ "identity": { "user": format!("u{user}") } });
+        assert_eq!(client.call("/v1/check", &check).status, 200);
+        let told = done(&mut client, "/v1/inspect", &json!({ "key": format!("user:u{user}") }));
+        let stored = told["stored"].as_array().unwrap();
+        assert_eq!((stored.len(), &told["cursor"]), (1, &Json::Null), "{told}");
+        seen.insert(stored[0]["server"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(seen, urls.into_iter().collect());
+}
+
 #[test]
 fn counters_are_listed_a_page_at_a_time() {
     let server = Server::start(Flavour::Redis7);

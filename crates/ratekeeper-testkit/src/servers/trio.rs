@@ -61,14 +61,21 @@ impl Trio {
         if options.ways {
             ways.push(SlowWay::to(primary.port(), Duration::ZERO));
         }
-        let place = format!("127.0.0.1 {}", ways.first().map_or(primary.port(), SlowWay::port));
-        directives.push(("replicaof", &place));
+        let place = format!("127.0.0.1 {}", primary.port());
+        if !options.ways {
+            directives.push(("replicaof", &place));
+        }
         let replica = Server::start_with(flavour, &directives);
         if options.ways {
             ways.push(SlowWay::to(replica.port(), Duration::ZERO));
         }
         for (server, way) in [&primary, &replica].into_iter().zip(&ways) {
             say_announced(server, &options, way);
+        }
+        if let Some(way) = ways.first() {
+            // Not before: it says where it is as it begins to follow.
+            let follow = ["REPLICAOF", "127.0.0.1", &way.port().to_string()];
+            assert_eq!(ask(&replica, options.password, &follow), "OK");
         }
         until("a replica that follows", || {
             ask(&replica, options.password, &["INFO", "replication"]).contains("master_link_status:up")

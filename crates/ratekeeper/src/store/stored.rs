@@ -94,6 +94,8 @@ pub struct StoredKey {
     pub used: Option<u64>,
     /// When that one ends.
     pub ends_after: Option<Duration>,
+    /// Which of several servers, or which node of a cluster, has it, if it was found there by listing.
+    pub server: Option<String>,
 }
 
 /// A part of what was found.

@@ -130,9 +130,11 @@ pub(super) fn policy(answer: &Json) -> String {
 }
 
 fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
+    let mut is_spread = false;
     let rows = keys.flat_map(|found| {
-        let (rule, key) = (shown(&found["rule"]), shown(&found["key"]));
-        let counters: Vec<[String; 7]> = list(found, "counters")
+        let (rule, key, server) = (shown(&found["rule"]), shown(&found["key"]), shown(&found["server"]));
+        is_spread |= !server.is_empty();
+        let counters: Vec<[String; 8]> = list(found, "counters")
             .map(|counter| {
                 let name = match counter["name"].as_str().filter(|name| !name.is_empty()) {
                     Some(name) => format!("{rule}.{}", shown(&json!(name))),
@@ -147,6 +149,7 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
                     limit,
                     shown(&counter["algorithm"]),
                     in_words(&counter["reset_after_us"]),
+                    server.clone(),
                 ]
             })
             .collect();
@@ -157,12 +160,11 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
         let name = if quota.is_empty() { rule } else { format!("{rule}.{quota}") };
         let end =
             if found["ends_after_us"].is_null() { String::new() } else { in_words(&found["ends_after_us"]) };
-        vec![[name, key, shown(&found["used"]), String::new(), String::new(), String::new(), end]]
+        vec![[name, key, shown(&found["used"]), String::new(), String::new(), String::new(), end, server]]
     });
-    table(
-        ["LIMIT", "KEY", "USED", "LEFT", "QUOTA", "ALGORITHM", "FULL IN"],
-        rows.collect::<Vec<_>>().into_iter(),
-    )
+    let rows: Vec<[String; 8]> = rows.collect();
+    let of_server = if is_spread { "SERVER" } else { "" };
+    table(["LIMIT", "KEY", "USED", "LEFT", "QUOTA", "ALGORITHM", "FULL IN", of_server], rows.into_iter())
 }
 
 pub(super) fn counters(answer: &Json) -> String {

@@ -61,7 +61,7 @@ impl StoredName {
     /// What is found under this name, before it is looked at.
     pub(super) fn found(self) -> StoredKey {
         let Self { kind: _, rule, quota, subject } = self;
-        StoredKey { rule, quota, subject, counters: Vec::new(), used: None, ends_after: None }
+        StoredKey { rule, quota, subject, counters: Vec::new(), used: None, ends_after: None, server: None }
     }
 }
 

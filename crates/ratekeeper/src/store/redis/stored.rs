@@ -51,7 +51,7 @@ impl Inner {
     ) -> Result<StoredPage, StoreError> {
         let (pattern, count) = (self.layout.stored_pattern(filter), count.clamp(1, STORED_PAGE_MAX));
         let mut page = StoredPage { keys: Vec::new(), cursor: Some(cursor) };
-        let mut names: Vec<(StoredName, Vec<u8>)> = Vec::new();
+        let mut names: Vec<(StoredName, Vec<u8>, usize)> = Vec::new();
         if let Some(only) = Layout::stored_only(filter) {
             page.cursor = None;
             let counters = self.counters_of(&only.rule, only.subject.as_bytes()).await?;
@@ -72,16 +72,20 @@ impl Inner {
             scan.arg(at.cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(step);
             let found = send(node.link(), self.end_of_call(), &scan).await?;
             let (cursor, found): (u64, Vec<Vec<u8>>) = from_redis_value(found).map_err(|_| garbled())?;
-            let named =
-                found.into_iter().filter_map(|key| Some((self.layout.stored_name(&key, filter)?, key)));
+            let named = found
+                .into_iter()
+                .filter_map(|key| Some((self.layout.stored_name(&key, filter)?, key, at.node)));
             names.extend(named);
             page.cursor = at.next(cursor, nodes.len())?;
             if page.cursor.is_none() || names.len() >= count {
                 break;
             }
         }
-        for (name, key) in names {
-            page.keys.push(self.stored_key(name, &key).await?);
+        for (name, key, node) in names {
+            // A server by itself needs no name.
+            let server = nodes.get(node).filter(|_| self.route.cluster().is_some());
+            let server = server.map(|node| node.link().server.clone());
+            page.keys.push(StoredKey { server, ..self.stored_key(name, &key).await? });
         }
         Ok(page)
     }

@@ -90,6 +90,26 @@ async fn a_counter_is_found_and_forgotten_wherever_it_is() {
 }
 
 #[tokio::test]
+async fn counters_are_listed_with_the_server_that_has_them() {
+    let rig = Rig::new().await;
+    let filter = ratekeeper::StoredFilter::own(Some("probe"), None);
+    let (mut cursor, mut found) = (0, Vec::new());
+    loop {
+        let page = rig.store.stored(&filter, cursor, 100).await.unwrap().unwrap();
+        found.extend(page.keys);
+        let Some(next) = page.cursor else { break };
+        cursor = next;
+    }
+    for (index, server) in rig.servers.iter().enumerate() {
+        let on_it = found.iter().filter(|key| key.server.as_deref() == Some(server.url().as_str()));
+        assert!(on_it.clone().count() > 5);
+        let subject = rig.on(index, 0);
+        assert!(on_it.clone().any(|key| key.subject == subject), "{subject} is on {}", server.url());
+    }
+    assert!(found.iter().all(|key| key.server.is_some()));
+}
+
+#[tokio::test]
 async fn the_secret_of_receipts_is_the_same_for_all_who_share_the_servers() {
     let rig = Rig::new().await;
     assert_eq!(rig.store.shared_secret().await.unwrap(), rig.store.shared_secret().await.unwrap());

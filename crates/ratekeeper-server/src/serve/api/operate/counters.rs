@@ -143,6 +143,7 @@ pub(super) fn stored_keys(page: &StoredPage) -> Vec<Json> {
         json!({
             "rule": found.rule, "quota": found.quota, "key": found.subject,
             "counters": counters.collect::<Vec<_>>(), "used": found.used,
+            "server": found.server,
             "ends_after_us": found.ends_after.map(|end| u64::try_from(end.as_micros()).unwrap_or(u64::MAX)),
         })
     });

@@ -2,6 +2,7 @@
 
 use futures_util::future::try_join_all;
 use ratekeeper::policy::{NotApplied, ServiceLimiter, Whose};
+use ratekeeper::store::SERVERS_MAX;
 use ratekeeper::{Decision, Demand, Level, Name, StoredFilter, StoredPage, Timestamp, Verdict};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -22,6 +23,8 @@ use crate::serve::api::{Answer, Api, answered};
 const TOGETHER_MAX: usize = 64;
 /// Stored counters that are shown beside those of rules.
 const STORED_MAX: usize = 100;
+/// Pages of the store that are looked through for them: one for each of as many servers as there can be.
+const STORED_PAGES_MAX: usize = SERVERS_MAX;
 
 /// `/v1/usage`.
 #[derive(Debug, Deserialize)]
@@ -120,7 +123,7 @@ impl Api {
             };
             rules.retain(|told| rule.is_none_or(|rule| told["rule"] == rule));
             let filter = StoredFilter::own(rule, Some(key));
-            let page = store.stored(&filter, 0, STORED_MAX).await.map_err(Problem::store)?;
+            let page = self.stored_of(&filter).await?;
             let is_kept = page.is_some();
             let page: StoredPage = page.unwrap_or_default();
             Ok(Answer::json(&json!({
@@ -204,6 +207,24 @@ impl Api {
         let (service, facts) = self.facts(request)?;
         let ask = ask(request, &facts);
         Ok((service.demand(&ask), service.not_applied(&ask)))
+    }
+
+    /// The first that are stored, wherever they are: a page is of one of several servers, and may be empty.
+    async fn stored_of(&self, filter: &StoredFilter) -> Result<Option<StoredPage>, Problem> {
+        let (store, mut cursor) = (self.limiter.store(), 0);
+        let mut found: Option<StoredPage> = None;
+        for _ in 0..STORED_PAGES_MAX {
+            let page = store.stored(filter, cursor, STORED_MAX).await.map_err(Problem::store)?;
+            let Some(page) = page else { break };
+            let all = found.get_or_insert_default();
+            all.keys.extend(page.keys);
+            all.cursor = page.cursor;
+            match page.cursor {
+                Some(next) if all.keys.len() < STORED_MAX => cursor = next,
+                _ => break,
+            }
+        }
+        Ok(found)
     }
 
     /// The service that a call names, or the only one.

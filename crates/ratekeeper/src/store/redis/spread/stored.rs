@@ -2,7 +2,7 @@
 
 use super::super::stored::Place;
 use super::{By, Spread};
-use crate::store::{Store as _, StoreError, StoredFilter, StoredPage};
+use crate::store::{Store as _, StoreError, StoredFilter, StoredKey, StoredPage};
 
 impl Spread {
     pub(super) async fn stored(
@@ -23,6 +23,7 @@ impl Spread {
             server.store.stored(filter, at.cursor, count).await.map_err(|error| server.named(&error))?;
         let Some(page) = page else { return Ok(None) };
         let cursor = at.next(page.cursor.unwrap_or(0), self.servers.len())?;
-        Ok(Some(StoredPage { cursor, ..page }))
+        let named = |key: StoredKey| StoredKey { server: Some(server.name.clone()), ..key };
+        Ok(Some(StoredPage { keys: page.keys.into_iter().map(named).collect(), cursor }))
     }
 }
