@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod away;
+mod bounds;
 mod concurrency;
 mod demand;
 mod engine;
