@@ -94,6 +94,8 @@ struct Refund {
     given: Option<u64>,
     /// The number of the receipt, if it left the process.
     told: Option<u64>,
+    /// What the rules ask for by now, if they have changed.
+    to: Option<Vec<ChargeSpec>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -224,7 +226,8 @@ fn run_step<'a, E: Engine>(
         expect_settled(&step.expect, engine.settle(id.as_bytes(), None)?)?;
     } else if let Some(refund) = &step.refund {
         let known = decisions.get(refund.of.as_str()).ok_or("no decision of that label")?;
-        let check = known.charges.check().map_err(|error| error.to_string())?;
+        let to = refund.to.as_ref().map(|specs| build::charges(&case.defaults, specs)).transpose()?;
+        let check = to.as_ref().unwrap_or(&known.charges).check().map_err(|error| error.to_string())?;
         let mut decision = known.decision.clone();
         // The original keeps count; what was told does not, so the store has to.
         let decision = match refund.told {
