@@ -8,6 +8,7 @@
 mod conflicts;
 mod endpoint;
 mod index;
+mod kits;
 mod limits;
 mod penalty;
 mod rule;

@@ -22,6 +22,7 @@ impl Compiler<'_> {
         self.escapable();
         self.apart();
         self.outdone(rules, limits);
+        self.kits();
     }
 
     /// Rules that limit nobody who leaves out what they count by.

@@ -121,6 +121,12 @@ impl Requires {
         }
     }
 
+    /// What holds of requests that meet both.
+    #[must_use]
+    pub(in crate::policy) fn both(&self, other: &Self) -> Self {
+        self.clone().and(other.clone())
+    }
+
     /// Whether no request at all can meet them.
     #[must_use]
     pub fn is_impossible(&self) -> bool {

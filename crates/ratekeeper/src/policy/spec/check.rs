@@ -154,7 +154,7 @@ impl RuleSpec {
     }
 
     /// Every quota that it gives to some key.
-    fn all_quotas(&self) -> impl Iterator<Item = &NamedQuota> {
+    pub(in crate::policy) fn all_quotas(&self) -> impl Iterator<Item = &NamedQuota> {
         self.all_limits().flat_map(|limits| match limits {
             Limits::Unlimited => [].iter(),
             Limits::Quotas(quotas) => quotas.iter(),
