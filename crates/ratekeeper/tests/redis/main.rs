@@ -32,3 +32,4 @@ mod setup;
 mod spread;
 mod subjects;
 mod versions;
+mod work;

@@ -104,7 +104,8 @@ async fn while_instances_are_replaced_nothing_is_lost_or_doubled() {
     }
 }
 
-/// The first script that wrote format 2 as it is stored today, as it was then.
+/// The first script that wrote format 2 as it is stored today, as it was then. Which key a counter is in is the library's
+/// to say: windows longer than an hour had moved to keys of their own before anything was released.
 const FIRST_OF_FORMAT_2: &str = include_str!("../../../../testdata/scripts/format_2.lua");
 
 /// The same, but that it is called as this library calls: the short way's groups tell how a value is told. What it

@@ -95,8 +95,14 @@ const VALUE_TOLD: u8 = 2;
 const KIT: u8 = 7;
 /// What a charge on a log or on leases counts as of the server's time, ...
 const LIST_MICROS_MAX: usize = 200;
-/// ... and any other one.
-const CHARGE_MICROS_MAX: usize = 15;
+/// ... any other one, ...
+const CHARGE_MICROS_MAX: usize = 25;
+/// ... and one that takes the careful way: under an id, to give back, or a counter of a penalty.
+const CAREFUL_MICROS_MAX: usize = 60;
+/// Counters of a penalty: gate, strikes, offences.
+const PENALTY_COUNTERS: usize = 3;
+/// The kind of items that only look; those of checks are one less, and all others more.
+const PEEK: u8 = 1;
 /// The kind of items that have penalties.
 const PENAL: u8 = 5;
 /// Bytes of a group of one charge; those of several share a head.
@@ -431,7 +437,9 @@ impl Item {
     /// How long it should keep the server busy at most, in microseconds.
     pub(super) fn work_micros(&self) -> usize {
         let lists = self.keys.iter().filter(|key| key.class == Class::List).count();
-        lists * LIST_MICROS_MAX + self.asked.charges * CHARGE_MICROS_MAX
+        let is_plain = self.body.first().is_none_or(|kind| *kind <= PEEK);
+        let each = if is_plain { CHARGE_MICROS_MAX } else { CAREFUL_MICROS_MAX };
+        lists * LIST_MICROS_MAX + (self.asked.charges + PENALTY_COUNTERS * self.asked.penalties) * each
     }
 
     /// How many keys it has.

@@ -147,3 +147,50 @@ pub(super) fn take_late(jobs: &mut Vec<Job>, now: Instant, patience: Duration) -
     let count = jobs.iter().take_while(|job| job.asked + patience <= now).count();
     jobs.drain(..count).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratekeeper_core::{Charge, Charges, Key, Name, Quota, Reservation};
+
+    use super::super::super::layout::Layout;
+    use super::*;
+
+    /// As many items for a check of so many quotas, by the batches they travel in.
+    fn batches(text: &str, quotas: usize, items: usize, id: Option<&str>) -> Vec<usize> {
+        let quota: Quota = text.parse().expect("a quota");
+        let mut charges = Charges::new();
+        for index in 0..quotas {
+            let name = Name::new(&format!("queued.q{index}")).expect("a short name");
+            charges.push(Charge::new(Key::new(name, "s").expect("a short key"), &quota)).expect("few");
+        }
+        let (layout, check) = (Layout::new(""), charges.check().expect("some"));
+        let item = || match id {
+            None => Item::check(&layout, &check),
+            Some(id) => {
+                let once = Reservation::once(id, Duration::from_secs(60)).expect("a short id");
+                Item::once(&layout, &check, &once, Vec::new())
+            }
+        };
+        let job = || Job {
+            errand: Errand { item: item(), part: Part(0), manner: Manner::Together },
+            asked: Instant::now(),
+            answer: oneshot::channel().0,
+        };
+        let mut queue = Queue { waiting: (0..items).map(|_| job()).collect(), ..Queue::default() };
+        std::iter::from_fn(|| queue.next_batch(1)).map(|batch| batch.jobs.len()).collect()
+    }
+
+    /// A call of the script stays below 5 ms: it is cut between checks, never within one.
+    #[test]
+    fn a_batch_is_cut_before_it_keeps_the_server_busy() {
+        assert_eq!(batches("5/h", 1, 128, None), [64, 64]);
+        assert_eq!(batches("5/h", 64, 7, None), [3, 3, 1]);
+        assert_eq!(batches("5/h", 1, 64, Some("id")), [64]);
+        assert_eq!(batches("5/h", 64, 3, Some("id")), [1, 1, 1], "each takes the careful way");
+        assert_eq!(batches("5/h sliding_log", 1, 50, None), [22, 22, 6]);
+        assert_eq!(batches("5/h sliding_log", 10, 5, None), [2, 2, 1]);
+        assert_eq!(batches("5/h concurrency", 24, 3, None), [1, 1, 1], "a check is never cut");
+    }
+}

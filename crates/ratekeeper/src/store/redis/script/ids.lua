@@ -42,7 +42,9 @@ local function check(op, plan, pos, deny_writes)
   for i = 1, n do
     local ch = charges[i]
     if has_too_many_windows(ch) or ch.list and has_too_many_lists(ch) then return '\6', pos end
-    if has_too_many_counters(ch, charges) then return '\8', pos end
+    -- Once for a value: it counts those of all charges.
+    local is_first = i == 1 or charges[i - 1].k ~= ch.k
+    if is_first and has_too_many_counters(ch, charges) then return '\8', pos end
   end
   local answer, at = judge(charges, n, peek, deny_writes, penalties)
   if id and not peek and byte(answer) == 1 then

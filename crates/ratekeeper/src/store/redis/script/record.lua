@@ -2,9 +2,14 @@
 local WINDOWS_MAX = 8 -- of a quota and key, in which something counts, under all algorithms together
 local COUNTERS_MAX = 255 -- of a rule and key, in which something counts
 
+-- What seldom changes of the i-th of the records in a value: tag, window, limit, burst.
+local function fixed_part(value, i)
+  return unpack_from(FIXED_PART, value, HEAD_BYTES + FIXED_BYTES * (i - 1) + 1)
+end
+
 -- The i-th of the records in a value.
 local function record(value, count, i)
-  local tag, window, limit, burst = unpack_from(FIXED_PART, value, HEAD_BYTES + FIXED_BYTES * (i - 1) + 1)
+  local tag, window, limit, burst = fixed_part(value, i)
   local a, c = unpack_from(MOVING_PART, value, moving_at(count) + MOVING_BYTES * (i - 1))
   local b = unpack_from(NUMBER_PART, value, b_at(count) + B_BYTES * (i - 1))
   if tag % 8 == SLIDING then return tag, window, a, window, c, b, limit, burst end
@@ -36,10 +41,11 @@ local function has_too_many_windows(ch)
   if ch.index and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) > now then return false end
   local count = byte(value, 2)
   for i = 1, count do
-    local tag, window, a, b, c, e = record(value, count, i)
+    local tag, window = fixed_part(value, i)
     local is_own = tag == ch.tag and window == of
-    if tag - tag % 8 == ch.tag - ch.tag % 8 and not is_own and window > 0 and expiry(tag % 8, a, b, c, e) > now then
-      windows = windows + 1
+    if tag - tag % 8 == ch.tag - ch.tag % 8 and not is_own and window > 0 then
+      local _, _, a, b, c, e = record(value, count, i)
+      if expiry(tag % 8, a, b, c, e) > now then windows = windows + 1 end
     end
   end
   return windows >= WINDOWS_MAX
@@ -67,12 +73,16 @@ local function seek(ch, value)
   ch.a, ch.b, ch.c, ch.e, ch.index = 0, 0, 0, 0, nil
   local of = window_of(ch)
   local count = value and byte(value, 2) or 0
-  for i = 1, count do
-    local tag, window, a, b, c, e = record(value, count, i)
+  -- It is where its check has it, as a rule: of many quotas none has to look for the place of the others.
+  local i = ch.size and ch.size > 0 and ch.place < count and ch.place + 1 or 1
+  for _ = 1, count do
+    local tag, window = fixed_part(value, i)
     if tag == ch.tag and (window == of or ch.all_windows) then
+      local _, _, a, b, c, e = record(value, count, i)
       ch.index, ch.a, ch.b, ch.c, ch.e = i, a, b, c, e
       return is_sound(ch.alg, a, b, c, e)
     end
+    i = i < count and i + 1 or 1
   end
   return true
 end
@@ -101,6 +111,45 @@ local function load(ch)
   return not seek(ch, value) and unreadable(ch.k) or nil
 end
 
+-- The name of the i-th record, with its length before it, in a value that has names.
+local function name_in(value, count, i)
+  local at = value_bytes(count) + 1
+  for _ = 2, i do
+    at = at + (byte(value, at) or 0) + 1
+  end
+  return sub(value, at, at + (byte(value, at) or 0))
+end
+
+-- The values that a check has made record by record: nothing in them is over.
+local made = {}
+
+-- A value with the record of a charge in it, if that is where it belongs already, or is the next of a value that its
+-- check is making; nothing if others have to move or to go.
+local function with_record(ch, value, limit, ttl)
+  local count, of, i = byte(value, 2), window_of(ch), ch.index
+  local place = ch.size and ch.size > 0 and ch.place + 1
+  local names = value_bytes(count) < #value
+  if byte(value) ~= FORMAT or not names and (ch.name or '\0') ~= '\0' then return nil end
+  local fixed, b = pack(FIXED_PART, ch.tag, of, limit, ch.extra), pack(NUMBER_PART, ch.alg == SLIDING and ch.e or ch.b)
+  local moving = pack(MOVING_PART, ch.a, ch.c)
+  if made[ch.k] == value and place == count + 1 and count < COUNTERS_MAX then
+    local bs, ttl_from, moving_from = b_at(count), ttl_at(count), moving_at(count)
+    local tail = sub(value, value_bytes(count) + 1) .. (names and (ch.name or '\0') or '')
+    local head = pack(HEAD, FORMAT, count + 1, #tail) .. sub(value, HEAD_BYTES + 1, bs - 1) .. fixed
+    return head .. sub(value, bs, ttl_from - 1) .. b .. pack(TTL, ttl)
+        .. sub(value, moving_from, value_bytes(count)) .. moving .. tail
+  end
+  if not i or i > count or place and (place ~= i or count > ch.size and i == 1) then return nil end
+  local tag, window = fixed_part(value, i)
+  if tag ~= ch.tag or window ~= of or names and ch.name and name_in(value, count, i) ~= ch.name then return nil end
+  local fixed_from, b_from = HEAD_BYTES + FIXED_BYTES * (i - 1), b_at(count) - 1 + B_BYTES * (i - 1)
+  local ttl_from, moving_from = ttl_at(count) - 1, moving_at(count) - 1 + MOVING_BYTES * (i - 1)
+  return sub(value, 1, fixed_from) .. fixed .. sub(value, fixed_from + FIXED_BYTES + 1, b_from) .. b
+      .. sub(value, b_from + B_BYTES + 1, ttl_from) .. pack(TTL, ttl)
+      .. sub(value, moving_at(count), moving_from) .. moving
+      .. sub(value, moving_from + MOVING_BYTES + 1)
+end
+
 -- Writes a record into its key's value, or takes it out (without `ch.a`). A check puts its own records first, in
 -- its order, and drops what is over: from the next one on, the value is as the ordinary ways expect it.
 local function save(ch)
@@ -122,6 +171,14 @@ local function save(ch)
     count = byte(value, 2)
     ttl = unpack_from(TTL, value, ttl_at(count))
   end
+  local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
+  if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
+  local changed = value and ch.a and with_record(ch, value, limit, ttl)
+  if changed then
+    if #changed ~= #value then how, made[k] = ANEW, changed end
+    values[k] = changed
+    return mark(k, how)
+  end
   local known, name = value and names_in(value, count), ch.name
   -- What is added makes a value longer, so then what is over goes; and from a value that is longer than its rule.
   local keeps_all = ch.index and not (place and count > ch.size) or not ch.a
@@ -140,11 +197,10 @@ local function save(ch)
     values[k] = false
     return mark(k, ANEW)
   end
-  local how, last = IN_PLACE, ch.a and expiry(ch.alg, ch.a, ch.b, ch.c, ch.e) or 0
-  if not (last <= ttl) then how, ttl = ANEW, ttl_until(last) end
   local tail = concat(names)
   if #tail == n then tail = '' end -- no quota has a name
   values[k] = pack(HEAD, FORMAT, n, #tail) .. concat(fixed) .. concat(bs) .. pack(TTL, ttl) .. concat(moving) .. tail
   if not value or #values[k] ~= #value then how = ANEW end
+  made[k] = not value and values[k] or nil
   mark(k, how)
 end
