@@ -148,6 +148,10 @@ pub(crate) struct CheckOptions {
     #[arg(long)]
     pub(crate) peek: bool,
 
+    /// Charge once, however often it is asked under this id within ten minutes
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+
     /// A policy, or a folder of policies, to decide by
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,

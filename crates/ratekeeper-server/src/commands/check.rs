@@ -42,10 +42,10 @@ async fn decide(options: &CheckOptions) -> Result<(Decision, Seen), Failure> {
                 return Err(Failure::new(format!("got {flag} without --policy <FILE>; expected it beside"))
                     .hint("quotas on the command line see nothing of a request"));
             }
-            let quotas = quotas::read(options)?;
+            let charges = quotas::read(options)?;
             let opened = open(options, None).await?;
-            let decision = quotas::decide(&opened, &quotas, options).await?;
-            let names = quotas.iter().map(|limit| limit.name().to_owned()).collect();
+            let decision = quotas::decide(&opened, &charges, options).await?;
+            let names = charges.iter().map(|charge| charge.name().to_owned()).collect();
             (decision, Seen { names, ..Seen::default() })
         }
         Some(_) if !options.quotas.is_empty() || !options.and.is_empty() => {

@@ -37,11 +37,12 @@ use smallvec::SmallVec;
 use self::batch::BatchRoom;
 pub use self::call::{BATCH_MAX, KEY_BYTES_MAX};
 use self::call::{
-    CancelCall, CheckCall, LimitCall, Once, RefundCall, ReserveCall, SettleCall, Target, TargetCall,
+    CancelCall, CheckCall, LimitCall, LookCall, Once, RefundCall, ReserveCall, SettleCall, Target, TargetCall,
 };
+pub use self::charges::BEHIND_KEYS;
 use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
-pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX};
+pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX, NAME_DEFAULT, SPACE};
 pub use self::operate::{AUDIT_SHOWN_MAX, COUNTERS_SHOWN_MAX, CUSTOM_SHOWN_MAX};
 pub(in crate::serve) use self::operate::{history, rule_limits};
 pub use self::problem::{PROBLEM_JSON, Problem};
@@ -256,10 +257,11 @@ impl Api {
     }
 
     async fn peeked(&self, body: &[u8], explained: bool) -> Result<Answer, Problem> {
-        let call: TargetCall<'_> = read(body)?;
-        let (decision, names) = match call.target()? {
-            Target::Charges(raw) => (self.peek_charges(raw).await?, raw.labels()),
-            Target::Request(request) => (self.peek_request(request).await?, SmallVec::new()),
+        let call: LookCall<'_> = read(body)?;
+        let once = call.once.said()?;
+        let (decision, names) = match call.target.target()? {
+            Target::Charges(raw) => (self.peek_charges(raw, once).await?, raw.labels()),
+            Target::Request(request) => (self.peek_request(request, once).await?, SmallVec::new()),
         };
         let labels = Labels(&names);
         let mut answer =

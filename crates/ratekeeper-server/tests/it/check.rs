@@ -70,6 +70,30 @@ fn one_decision_is_one_line() {
 }
 
 #[test]
+fn an_id_is_charged_once() {
+    let (folder, server) = (folder(), Server::start(Flavour::Redis7));
+    let policy = folder.path().join("policy.toml").to_str().expect("a path").to_owned();
+    fs::write(&policy, POLICY.replace("2/min", "2/h")).expect("a file");
+    let (url, last) = (server.url(), ["--format", "json"]);
+    for what in [&["user:42", "2/h"][..], &["--policy", &policy, "--claim", "user=ann"]] {
+        let asked = |id: &str, more: &[&str]| {
+            json(&check(&[what, &["--store", &url, "--id", id], more, &last].concat())).0
+        };
+        let told =
+            |decision: &Value| (decision["origin"].clone(), decision["limits"][0]["remaining"].clone());
+        let (store, repeat) = (Value::from("store"), Value::from("repeat"));
+        assert_eq!(told(&asked("a", &[])), (store.clone(), 1.into()), "{what:?}");
+        assert_eq!(told(&asked("a", &[])), (repeat.clone(), 1.into()), "{what:?}: again");
+        assert_eq!(told(&asked("b", &["--peek"])), (store.clone(), 1.into()), "{what:?}: an id nobody knows");
+        assert_eq!(told(&asked("b", &[])), (store, 0.into()), "{what:?}: a peek keeps no id");
+        assert_eq!(told(&asked("a", &["--peek"])), (repeat, 1.into()), "{what:?}: what is remembered");
+        assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+    }
+    let long = "i".repeat(129);
+    refused(&check(&["user:42", "2/h", "--id", &long]), "an id of 129 bytes", "error: ");
+}
+
+#[test]
 fn several_quotas_are_one_decision() {
     let output = check(&[
         "user:42",

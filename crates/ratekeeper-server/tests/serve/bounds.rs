@@ -58,7 +58,7 @@ fn refund(decision: Json) -> Json {
     json!({ "charges": [charge()], "decision": decision })
 }
 
-const PLACES: [Place; 10] = [
+const PLACES: [Place; 11] = [
     Place {
         schema: "LimitCall",
         path: "/v1/limit",
@@ -74,7 +74,13 @@ const PLACES: [Place; 10] = [
             _ => json!({}),
         },
     },
-    Place { schema: "Call", path: "/v1/peek", within: |call| call, base: charges_or_request },
+    Place {
+        schema: "LookCall",
+        path: "/v1/peek",
+        within: |call| call,
+        base: |member| with(charges_or_request(member), "id", "p".into()),
+    },
+    Place { schema: "Call", path: "/v1/reset", within: |call| call, base: charges_or_request },
     Place {
         schema: "ReserveCall",
         path: "/v1/reserve",

@@ -198,7 +198,9 @@ fn wrong_calls() -> Vec<(&'static str, Json, &'static str)> {
         ("/v1/settle", json!({ "id": "i" }), "actual"),
         ("/v1/settle", json!({ "actual": 1 }), "id"),
         ("/v1/cancel", json!({ "id": "i", "actual": 1 }), "actual"),
-        ("/v1/peek", json!({ "id": "i" }), "id"),
+        ("/v1/reset", json!({ "id": "i" }), "id"),
+        ("/v1/peek", json!({ "path": "/mine", "key": "k", "keep_seconds": 5 }), "keep_seconds"),
+        ("/v1/explain", json!({ "path": "/mine", "key": "k", "id": "i", "keep_seconds": 0 }), "keep_seconds"),
         ("/v1/refund", json!({ "charges": charges }), "decision"),
         ("/v1/limit/batch", json!({ "checks": [] }), "checks"),
         ("/v1/limit/batch", json!({ "checks": vec![json!({}); 1_001] }), "checks"),
@@ -215,6 +217,36 @@ fn what_is_wrong_is_named_by_its_field() {
         assert_eq!((reply.status, told["field"].as_str()), (422, Some(field)), "{path} {call}: {told}");
         assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     }
+}
+
+/// What was decided under an id is told again by what only looks; an id that is only looked at is kept by nobody.
+#[test]
+fn what_looks_takes_an_id() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let cases = [
+        ("/v1/limit", json!({ "charges": [{ "key": "k", "quota": "5/min", "cost": 2 }] })),
+        ("/v1/check", json!({ "path": "/mine", "key": "k", "cost": 2 })),
+    ];
+    for (path, call) in cases {
+        let under = |id: &str| {
+            let mut call = call.clone();
+            call["id"] = format!("{path} {id}").into();
+            call
+        };
+        let mut looked = |path: &str, id: &str| {
+            let told = client.call(path, &under(id)).json();
+            (told["origin"].as_str().unwrap().to_owned(), remaining(&told))
+        };
+        let (store, repeat) = ("store".to_owned(), "repeat".to_owned());
+        assert_eq!(looked("/v1/peek", "a"), (store.clone(), vec![5]), "{path}: nobody knows it");
+        assert_eq!(looked(path, "a"), (store.clone(), vec![3]), "{path}: a peek kept nothing");
+        assert_eq!(looked(path, "b"), (store, vec![1]), "{path}");
+        assert_eq!(looked("/v1/peek", "a"), (repeat.clone(), vec![3]), "{path}");
+        assert_eq!(looked("/v1/explain", "a"), (repeat, vec![3]), "{path}");
+    }
+    let other = json!({ "charges": [{ "key": "k", "quota": "5/min" }], "id": "/v1/limit a" });
+    assert_eq!(client.call("/v1/peek", &other).status, 409, "the id of another check");
 }
 
 /// A member of another call is refused by its name; `null` is as good as nothing.

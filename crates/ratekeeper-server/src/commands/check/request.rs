@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use ratekeeper::bounds::IDEMPOTENCY_DEFAULT;
 use ratekeeper::policy::source::file::read_policies;
 use ratekeeper::policy::{Ask, Policies, PolicyLimiter, PolicySpec, RequestFacts, Scalar};
 use ratekeeper::{Decision, OpenedStore, StoreUrl};
@@ -47,7 +48,10 @@ impl ByPolicy {
         if let Some(key) = &options.key {
             ask = ask.with_key(key);
         }
-        let demand = service.demand(&ask);
+        let mut demand = service.demand(&ask);
+        if let Some(id) = &options.id {
+            demand = demand.once(id.clone(), IDEMPOTENCY_DEFAULT).map_err(Failure::new)?;
+        }
         let keys = demand.rules().map(|rule| (rule.rule.label(), rule.subject.to_owned())).collect();
         let others = service.not_applied(&ask).into_iter();
         let seen = Seen {

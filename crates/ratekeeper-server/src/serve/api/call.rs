@@ -97,10 +97,16 @@ parts! {
         once: Once<'a>,
     }
 
-    /// `/v1/peek`, `/v1/explain` and `/v1/reset`: charges or a request.
+    /// `/v1/reset`: charges or a request.
     TargetCall<'a> {
         raw: RawCharges<'a>,
         request: PolicyRequest<'a>,
+    }
+
+    /// `/v1/peek` and `/v1/explain`.
+    LookCall<'a> {
+        target: TargetCall<'a>,
+        once: Once<'a>,
     }
 
     /// `/v1/reserve`.
@@ -220,6 +226,7 @@ mod tests {
         is_told::<LimitCall<'_>>("LimitCall");
         is_told::<CheckCall<'_>>("CheckCall");
         is_told::<TargetCall<'_>>("Call");
+        is_told::<LookCall<'_>>("LookCall");
         is_told::<ReserveCall<'_>>("ReserveCall");
         is_told::<RefundCall<'_>>("RefundCall");
         is_told::<SettleCall<'_>>("SettleCall");

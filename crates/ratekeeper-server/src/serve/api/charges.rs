@@ -21,7 +21,7 @@ use super::problem::Problem;
 use super::value::{Few, Text, Whole};
 
 /// What stands behind all keys: nothing that ends a number.
-pub(super) const BEHIND_KEYS: char = '.';
+pub const BEHIND_KEYS: char = '.';
 /// Charges that are prepared without allocating. They are large, and most calls have one.
 const INLINE: usize = 1;
 /// Names of charges that are collected without allocating.

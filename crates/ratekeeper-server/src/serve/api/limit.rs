@@ -51,9 +51,14 @@ impl Api {
         Ok(())
     }
 
-    pub(super) async fn peek_charges(&self, raw: &RawCharges<'_>) -> Result<Decided, Problem> {
+    /// What charges would meet; under an id that is known, what is remembered.
+    pub(super) async fn peek_charges(
+        &self,
+        raw: &RawCharges<'_>,
+        once: Option<(&str, Duration)>,
+    ) -> Result<Decided, Problem> {
         let prepared = Prepared::new(raw)?;
-        let demand = prepared.whole(self);
+        let demand = under(prepared.whole(self), once)?;
         Ok(Decided::new(demand.peek().await.map_err(input)?, &demand))
     }
 

@@ -16,14 +16,14 @@ pub const LIMIT_SERIES_MAX: usize = 1_000;
 /// The longest name of a charge, in bytes.
 pub const LIMIT_NAME_BYTES_MAX: usize = 120;
 /// The name of charges that have none.
-pub(super) const NAME_DEFAULT: &str = "limit";
+pub const NAME_DEFAULT: &str = "limit";
 /// What the second and further charges without a name are called in an answer, by their index in the call.
 static NUMBERED: LazyLock<Vec<String>> =
     LazyLock::new(|| (1..=CHARGES_MAX).map(|number| format!("{NAME_DEFAULT}-{number}")).collect());
 /// The name of charges of `CL.THROTTLE`.
 pub(super) const NAME_THROTTLE: &str = "cl.throttle";
 /// What stands before all names: nothing that a policy could say.
-pub(super) const SPACE: &str = "/limit";
+pub const SPACE: &str = "/limit";
 const _: () = assert!(SPACE.len() + 1 + LIMIT_NAME_BYTES_MAX <= NAME_BYTES_MAX, "there is room for both");
 
 /// What an answer calls the charge at that index, which has no name and is not the first without one. It is counted

@@ -22,11 +22,7 @@ impl Api {
 
     /// The rules that apply, under an id if the call says one. The call is not needed any more then.
     pub(super) fn asked(&self, call: &CheckCall<'_>) -> Result<Demand<'static>, Problem> {
-        let demand = self.demand(&call.request)?;
-        match call.once.said()? {
-            Some((id, keep)) => demand.once(id.to_owned(), keep).map_err(input),
-            None => Ok(demand),
-        }
+        under(self.demand(&call.request)?, call.once.said()?)
     }
 
     pub(super) async fn check_demand(&self, demand: &Demand<'_>) -> Result<Decided, Problem> {
@@ -48,8 +44,13 @@ impl Api {
         Ok(Decided::new(decision, demand))
     }
 
-    pub(super) async fn peek_request(&self, call: &PolicyRequest<'_>) -> Result<Decided, Problem> {
-        let demand = self.demand(call)?;
+    /// What a request would meet; under an id that is known, what is remembered.
+    pub(super) async fn peek_request(
+        &self,
+        call: &PolicyRequest<'_>,
+        once: Option<(&str, Duration)>,
+    ) -> Result<Decided, Problem> {
+        let demand = under(self.demand(call)?, once)?;
         Ok(Decided::new(demand.peek().await.map_err(input)?, &demand))
     }
 
@@ -144,6 +145,14 @@ impl Api {
                 Some((rule.rule.as_str().into(), rule.subject))
             });
         }
+    }
+}
+
+/// The same demand, under the id that the call says. The call is not needed for it.
+fn under(demand: Demand<'static>, once: Option<(&str, Duration)>) -> Result<Demand<'static>, Problem> {
+    match once {
+        Some((id, keep)) => demand.once(id.to_owned(), keep).map_err(input),
+        None => Ok(demand),
     }
 }
 
