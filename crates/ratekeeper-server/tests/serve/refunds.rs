@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use ratekeeper::{Mode, RedisStore, Switch};
 use ratekeeper_testkit::servers::{Flavour, Server};
-use ratekeeper_testkit::wait::PATIENCE;
 
 use crate::calls::{POLICY, remaining};
 use crate::client::PATIENCE;
