@@ -16,9 +16,10 @@ pub const NEAR_KEYS_MAX: usize = 256;
 /// For how long a key counts that does not ask again.
 const SEEN_FOR: Duration = Duration::from_secs(60);
 
-/// How much of a quota is used once a request has been decided, in percent; a denial used all of it.
+/// How much of a quota is used once a request has been decided, in percent; what has no room left for the request has
+/// used all of it. A key that an operator blocks has used no more than before.
 pub(crate) fn used_percent(verdict: &Verdict) -> u64 {
-    if verdict.cost() > 0 && !verdict.is_admitted() {
+    if !verdict.is_admitted() && verdict.cost() > verdict.remaining() {
         return 100;
     }
     match u64::from(verdict.quota().capacity()) {

@@ -134,6 +134,9 @@ fn a_key_that_passes_shares_of_a_quota_is_noticed_once_for_each() {
         charge(&api, "ann", "10/h fixed_window");
     }
     charge(&api, "bob", "10/h fixed_window");
+    // Blocked, and nothing of its quota used.
+    let blocked = r#"{"charges":[{"key":"cyd","quota":"10/h","name":"n","emergency":"block"}]}"#;
+    assert_eq!(RUNTIME.block_on(api.limit(blocked.as_bytes())).status, 429);
     let (first, second) = (next(&kept), next(&kept));
     assert_eq!(first["type"], "quota.passed");
     assert_eq!(
@@ -146,7 +149,7 @@ fn a_key_that_passes_shares_of_a_quota_is_noticed_once_for_each() {
     }
     assert_eq!((&first["data"]["rule"], &first["data"]["key"]), (&json!("/limit/n"), &json!("ann")));
     until("both are counted", || counts(&api) == [2, 0, 0]);
-    assert!(kept.try_recv().is_err(), "neither the busy one again, nor the other");
+    assert!(kept.try_recv().is_err(), "neither the busy one again, nor the others");
 }
 
 /// The example of the documentation is run as it stands there.
