@@ -3,7 +3,7 @@
 //! - [`RateLimit`] goes around an app, a scope, a resource or a route. A policy that does
 //!   not look into bodies on a store that needs no I/O is decided right in `call`: no boxed future.
 //! - Bodies are read only if a rule that could apply to the request looks into
-//!   them, only if they are JSON, and never further than [`Gate`](crate::Gate) allows; the service
+//!   them, only if they are JSON, and never further than [`Gate`] allows; the service
 //!   gets them whole.
 //! - What a request holds (places in quotas for concurrency) is given back when its response
 //!   body has been sent or dropped ([`ResponseBody`]): on a panic and when the client hangs

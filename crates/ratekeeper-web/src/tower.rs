@@ -3,7 +3,7 @@
 //! - A policy that does not look into bodies on a store that needs no I/O is decided
 //!   right in `call`: no task, no boxed future.
 //! - Bodies are read only if a rule that could apply to the request looks into
-//!   them, only if they are JSON, and never further than [`Gate`](crate::Gate) allows; the service
+//!   them, only if they are JSON, and never further than [`Gate`] allows; the service
 //!   gets them whole ([`RequestBody`]).
 //! - Responses stream as they always did ([`ResponseBody`]). What a request holds
 //!   (places in quotas for concurrency) is given back when its response body has been sent

@@ -39,7 +39,7 @@ pub(super) fn parts_of(decision: &Decision) -> Parts {
     let said = inner.verdicts().iter().map(|verdict| said_by(&decision.verdict(verdict.clone())));
     (
         inner.is_allowed(),
-        place(&ORIGINS, inner.origin()),
+        place(&ORIGINS, &inner.origin()),
         inner.at().as_micros(),
         inner.retry_after().as_micros(),
         micros(inner.proceed_after()),
@@ -54,7 +54,7 @@ pub(super) fn said_by(verdict: &Verdict) -> Said {
         full.to_owned(),
         label.to_owned(),
         inner.quota().to_string(),
-        place(&LEVELS, inner.level()),
+        place(&LEVELS, &inner.level()),
         inner.enforcement() == Enforcement::Enforce,
         inner.cost(),
         inner.remaining(),
@@ -82,6 +82,7 @@ pub(crate) fn decision_of(parts: Parts) -> PyResult<Decision> {
 
 /// A verdict from its parts: what `pickle` calls.
 #[pyfunction(name = "_verdict_of")]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it converted")]
 pub(crate) fn verdict_of(said: Said) -> PyResult<Verdict> {
     let names = Names::Told([names_of(&said)].into());
     Ok(Verdict { inner: verdict_parts(&said, 0)?.into(), names })
@@ -111,8 +112,8 @@ fn verdict_parts(said: &Said, index: usize) -> PyResult<VerdictParts> {
     })
 }
 
-fn place<T: PartialEq>(all: &[T], one: T) -> u8 {
-    all.iter().position(|known| *known == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|known| known == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
 }
 
 fn wait(micros: Option<u64>) -> Wait {

@@ -126,7 +126,7 @@ fn is_kits(quota: &Quota) -> bool {
 fn counters_of(rule: &RuleSpec) -> impl Iterator<Item = Counters<'_>> {
     let templates = match &rule.keys {
         KeySpec::Templates(templates) => templates.as_slice(),
-        _ => &[],
+        KeySpec::Caller => &[],
     };
     let overrides = rule.overrides.as_ref();
     templates.iter().filter_map(move |template| {
