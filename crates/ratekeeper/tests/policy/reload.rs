@@ -258,7 +258,7 @@ fn every_change_is_made_within_the_fence() {
     };
     within("install", [false, true], &|| policies.install("x", crate::toml(&named("a", 1)), None).unwrap());
     within("refuse", [true, true], &|| {
-        drop(policies.install("x", crate::toml("rules = 1"), None).unwrap_err())
+        drop(policies.install("x", crate::toml("rules = 1"), None).unwrap_err());
     });
     within("fail", [true, true], &|| policies.source_failed("x", "it is away"));
     within("answer", [true, true], &|| policies.source_answered("x"));
