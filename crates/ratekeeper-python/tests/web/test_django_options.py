@@ -256,3 +256,32 @@ def test_throttles_of_rest_framework(site: Site, clock: ManualClock) -> None:
         assert statuses(client, 1, "/anon") == [200]
         assert statuses(client, 4, "/user") == [200, 200, 200, 429]
         assert statuses(client, 2, "/scoped") == [200, 429] and statuses(client, 3, "/free") == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected", "told"), [("on", [200, 200, 429], True), ("monitor", [200] * 3, True), ("off", [200] * 3, False)]
+)
+def test_throttles_of_rest_framework_obey_the_mode(site: Site, mode: str, expected: list[int], told: bool) -> None:
+    with override_settings(REST_FRAMEWORK=REST, RATELIMIT_MODE=mode):
+        from ratekeeper.django.throttling import AnonRateThrottle
+
+        AnonRateThrottle.THROTTLE_RATES = REST["DEFAULT_THROTTLE_RATES"]
+        client = site(**throttled(anon=(AnonRateThrottle, None)))
+        assert statuses(client, 3, "/anon") == expected
+        assert ("RateLimit" in client.get("/anon").headers) == told
+
+
+@pytest.mark.parametrize(("on_outage", "mode", "expected"), [("allow", "on", 200), ("deny", "on", 429), ("deny", "monitor", 200)])
+def test_throttles_of_rest_framework_in_an_outage(site: Site, on_outage: str, mode: str, expected: int) -> None:
+    # Nobody listens there.
+    away = {"default": Store.redis("redis://127.0.0.1:1")}
+    settings = {"RATELIMIT_STORES": away, "RATELIMIT_ON_OUTAGE": on_outage, "RATELIMIT_MODE": mode}
+    with override_settings(REST_FRAMEWORK=REST, **settings):
+        from ratekeeper.django.throttling import UserRateThrottle
+
+        UserRateThrottle.THROTTLE_RATES = REST["DEFAULT_THROTTLE_RATES"]
+        client = site(**throttled(user=(UserRateThrottle, None)))
+        response = client.get("/user")
+        assert response.status_code == expected
+        # The framework knows no other denial; when to come back is told.
+        assert response.headers.get("Retry-After") == ("1" if expected == 429 else None)

@@ -87,7 +87,7 @@ pub(super) struct Wellness {
 impl Wellness {
     pub(super) async fn of(api: &Api, is_stopping: bool) -> Self {
         let store = ask_the_store(api).await;
-        let readiness = Readiness::of(&api.limiter().policies().status(), &store, is_stopping);
+        let readiness = Readiness::of(&api.limiter().status(), &store, is_stopping);
         Self { is_ready: readiness != Readiness::Unready, takes_charges: store.takes_charges() }
     }
 }
@@ -145,7 +145,7 @@ pub(super) async fn of_now(api: &Api, is_stopping: bool) -> (Json, Wellness) {
 /// Asks the store, and tells all there is to tell.
 async fn report(api: &Api, is_stopping: bool) -> (Readiness, Json) {
     let limiter = api.limiter();
-    let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
+    let (services, sources) = (limiter.status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;
     let readiness = Readiness::of(&services, &store, is_stopping);
     let denying: Vec<String> = if store.takes_charges() { Vec::new() } else { denying(&services).collect() };

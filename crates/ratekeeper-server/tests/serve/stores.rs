@@ -1,12 +1,16 @@
 //! Settings of the store: they reach it, and what is wrong with them is said in words.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use ratekeeper::RedisStore;
 use ratekeeper_testkit::servers::{Flavour, Server};
+use ratekeeper_testkit::wait::until;
 use serde_json::json;
 
 use crate::binary::{Running, command, refused};
 use crate::client::PATIENCE;
+use crate::rig::{RUNTIME, Setup};
 
 const HTTP: [&str; 2] = ["--http", "127.0.0.1:0"];
 
@@ -95,4 +99,43 @@ fn what_is_wrong_is_said_in_words() {
     assert!(error.contains("--store-deadline") && !error.contains("RATEKEEPER_"), "{error}");
     let error = refused(command(&HTTP).args(["--store-prefix", "a b"]));
     assert!(error.contains("store-prefix: got \"a b\"; expected"), "{error}");
+}
+
+/// Something else at the place of a counter: nobody is limited by it any more, until it is reset.
+#[test]
+fn a_counter_that_cannot_be_read_is_reset_by_a_call() {
+    let policy = "service = \"s\"\n[[rules]]\nname = \"r\"\nkeys = \"user:{identity.user}\"\nquota = \"9/d\"\non_outage = \"deny\"\n";
+    let server = Server::start(Flavour::Redis7);
+    let store = {
+        let _within = RUNTIME.enter();
+        RedisStore::builder(&server.url()).deadline(PATIENCE).build().unwrap()
+    };
+    let rig = Setup::policy(policy).start(Arc::new(store));
+    let mut client = rig.client();
+    until("the store answers", || client.get("/readyz/store").status == 200);
+    let request = json!({ "identity": { "user": "ann" } });
+    let charge = json!({ "charges": [{ "key": "k", "quota": "9/d" }] });
+    let mut denying = charge.clone();
+    denying["on_outage"] = json!("deny");
+    for (path, call, reset, of) in [
+        ("/v1/check", &request, "/v1/reset", &request),
+        ("/v1/check", &request, "/v1/counters/reset", &json!({ "key": "user:ann" })),
+        ("/v1/limit", &denying, "/v1/reset", &charge),
+    ] {
+        assert_eq!(client.call(path, call).status, 200);
+        let keys = server.cli(&["--scan"]);
+        let counters: Vec<&str> =
+            keys.lines().filter(|key| key.contains("user:ann") || key.contains("/limit/")).collect();
+        assert!(!counters.is_empty(), "{keys}");
+        for counter in counters {
+            let _ = server.cli(&["DEL", counter]);
+            assert_eq!(server.cli(&["RPUSH", counter, "x"]), "1");
+        }
+        assert_eq!(client.call(path, call).status, 503, "{path}");
+        let told = client.call(reset, of);
+        assert_eq!(told.status, 200, "{reset}: {}", told.text());
+        assert!(told.json()["forgotten"].as_u64().unwrap() >= 1, "{reset}: {}", told.text());
+        let counted = client.call(path, call);
+        assert_eq!((counted.status, &counted.json()["limits"][0]["remaining"]), (200, &json!(8)), "{path}");
+    }
 }

@@ -9,6 +9,7 @@ use super::apply::{Ask, NotApplied};
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::request::{Facts, Needs};
+use super::status::ServiceStatus;
 use super::template::Subject;
 use crate::engine::{Admission, Demand, Engine, Held, Outages, Started};
 use crate::store::memory::MemoryStore;
@@ -137,6 +138,14 @@ impl PolicyLimiter {
     #[must_use]
     pub fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// How the policies are doing, by service, with what operators have switched on the store.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServiceStatus> {
+        let store = self.store();
+        let switches = store.control().switches();
+        self.policies.status_under(None, switches.as_deref().map(|switches| (switches, store.now())))
     }
 
     /// The store, for its overrides, switches and clock.

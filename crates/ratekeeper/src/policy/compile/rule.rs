@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ratekeeper_core::{InvalidInput, Level, Name};
+use ratekeeper_core::{Emergency, InvalidInput, Level, Name};
 
 use super::penalty;
 use super::{Compiler, KeyFunction, LimitSets, UNLIMITED};
 use crate::control::{Mode, Switched};
-use crate::engine::{RuleCounters, Terms};
+use crate::engine::{OnOutage, RuleCounters, Scope, Terms};
 use crate::policy::apply::AskedModes;
 use crate::policy::expression::Condition;
 use crate::policy::request::Needs;
@@ -69,6 +69,17 @@ impl Rule {
             (None, AskedModes { at_most: None, outside: None, .. }) => self.mode,
             _ => self.mode_worked_out(switch.copied().unwrap_or_default(), asked),
         }
+    }
+
+    /// Whether it denies while the store cannot be asked, if it is enforced.
+    pub(in crate::policy) fn denies_in_outage(&self, switched: Switched) -> bool {
+        let (terms, percent) = (&self.terms, switched.enforce_percent.unwrap_or(self.enforce_percent));
+        let denies = match switched.emergency {
+            Emergency::Lift => false,
+            Emergency::Block => true,
+            Emergency::Off => terms.scope == Scope::Shared && terms.on_outage == OnOutage::Deny,
+        };
+        denies && percent > 0
     }
 
     fn mode_worked_out(&self, switch: Switched, asked: AskedModes) -> Mode {

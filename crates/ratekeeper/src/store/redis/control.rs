@@ -27,13 +27,14 @@ pub(super) async fn follow(store: Weak<Inner>) {
         {
             let Some(store) = store.upgrade() else { return };
             store.failures.settle();
+            let since = store.control.changes();
             match store.read_switches().await {
                 Ok((switches, wrong)) => {
                     if let Some(wrong) = wrong.as_ref().filter(|_| !complained) {
                         tracing::warn!(reason = wrong, "a switch in the store is not obeyed");
                     }
                     complained = wrong.is_some();
-                    store.control.replace(switches);
+                    store.control.replace(since, switches);
                 }
                 // An outage is the breaker's to log.
                 Err(error) if error.is_transient() || store.is_away() => {}
