@@ -4,6 +4,8 @@
 //! looked up on every request from a copy that costs next to nothing: where no
 //! switch is set, one load of an atomic.
 
+mod behind;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;

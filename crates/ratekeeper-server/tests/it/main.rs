@@ -7,12 +7,15 @@ mod deploy;
 mod doctor;
 mod examples;
 mod help;
+mod json;
 mod look;
 mod operate;
+mod parts;
 mod policy;
 mod runbook;
 mod served;
 mod stores;
+mod terminal;
 
 use std::process::{Command, Output};
 

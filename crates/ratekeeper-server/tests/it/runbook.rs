@@ -106,7 +106,7 @@ fn every_command_of_the_runbook_runs() {
         bash.env("DEADLINE", STORE_DEADLINE.1).env("RATEKEEPER_ADMIN_TOKEN", TOKEN).stdin(Stdio::null());
         bash.output().expect("bash runs")
     };
-    let set = "ratekeeper overrides set api/per-caller 50 --organisation 7 --for 1d --author ann --store \"$STORE\"";
+    let set = "ratekeeper overrides set api/per-caller 50 --organisation 7 --for 1d --author ann --yes --store \"$STORE\"";
     assert!(run(set).status.success());
     let mut seen = BTreeSet::new();
     for line in lines() {

@@ -16,6 +16,7 @@ mod data;
 mod docs;
 mod embedded;
 mod ending;
+mod explained;
 mod expressions;
 mod forward;
 mod fuzz;

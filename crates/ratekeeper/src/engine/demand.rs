@@ -180,6 +180,16 @@ impl<'a> Demand<'a> {
         Ok(Self { once: Some((id, keep)), ..self })
     }
 
+    /// The same demand in other emergencies: with what `of` says for each rule and its key. To be peeked: it tells
+    /// what will be met when an emergency is over.
+    #[must_use]
+    pub fn in_emergencies(mut self, of: impl Fn(Name, &str) -> Emergency) -> Self {
+        for asked in &mut self.rules {
+            asked.emergency = of(asked.terms.name, &asked.subject);
+        }
+        self
+    }
+
     /// The same demand, independent of the request and of the front end that made it.
     #[must_use]
     pub fn into_owned(self) -> Demand<'static> {

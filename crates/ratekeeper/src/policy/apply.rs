@@ -11,7 +11,7 @@ use super::expression::{COST_MAX, EvaluationError};
 use super::request::{Body, Facts, Request, Scalar};
 use super::spec::OnError;
 use super::template::Subject;
-use crate::control::{Mode, Switches};
+use crate::control::{Mode, Switched, Switches};
 use crate::engine::{Asked, Demand, Endpoints, Engine, Held, LimitSet, Limits, OwnerNames};
 
 /// What is asked about a request.
@@ -124,6 +124,8 @@ pub enum NotApplied {
     BeyondBudget,
     /// There is no request, only a key, and the rule finds its own.
     NoRequest,
+    /// What is asked about is only a key or a tenant, and the rule counts by something else.
+    OtherKey,
 }
 
 impl NotApplied {
@@ -139,6 +141,7 @@ impl NotApplied {
             Self::Unlimited => "its `unlimited` list, or a plan, frees the key",
             Self::BeyondBudget => "to find out took more work than a request may cause",
             Self::NoRequest => "there is a key and no request, and it finds its own key",
+            Self::OtherKey => "it counts under other keys",
         }
     }
 }
@@ -247,7 +250,7 @@ impl Rule {
         let switched = switches.map(|(all, now)| all.of_rule(self.name.as_str(), now));
         let switched = switched.as_ref();
         let mode = self.mode_under(switched, ask.modes);
-        let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
+        let percent = self.percent_under(switched);
         let emergency = switched.map_or(Emergency::Off, |switched| switched.emergency);
         let denies = mode == Mode::On && percent > 0 && emergency != Emergency::Lift;
         if mode == Mode::Off && !ask.modes.is_any {
@@ -271,8 +274,7 @@ impl Rule {
             Some((all, now)) if all.blocks_key(self.name.as_str(), subject.as_str(), now) => Emergency::Block,
             _ => emergency,
         };
-        let in_ramp = percent >= 100 || Key::new(self.name, &subject).is_ok_and(|key| key.is_within(percent));
-        let enforced = mode == Mode::On && in_ramp;
+        let enforced = mode == Mode::On && self.is_in_ramp(percent, &subject);
         let limits = sets.get(limits);
         Ok(Asked {
             terms: Held::Borrowed(&self.terms),
@@ -286,6 +288,17 @@ impl Rule {
             enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency,
         })
+    }
+
+    /// For how many per cent of its keys it is enforced under the switches of the store.
+    #[inline]
+    pub(super) fn percent_under(&self, switched: Option<&Switched>) -> u8 {
+        switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent)
+    }
+
+    #[inline]
+    pub(super) fn is_in_ramp(&self, percent: u8, subject: &Subject) -> bool {
+        percent >= 100 || Key::new(self.name, subject).is_ok_and(|key| key.is_within(percent))
     }
 
     /// A condition that cannot be told applies its rule, or whoever confuses it would escape the limit.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ratekeeper_server::files;
 use serde_json::{Value as Json, json};
 
+use super::confirm::confirm;
 use super::target::Target;
 use super::{in_runtime, refused, report};
 use crate::cli::Format;
@@ -30,6 +31,9 @@ pub(super) fn export(options: &TargetOptions) -> anyhow::Result<ExitCode> {
 
 pub(super) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode> {
     let lines = read(options)?;
+    let is_asked = !options.yes && !lines.is_empty();
+    let question = is_asked.then(|| format!("set {} overrides, also where there are others?", lines.len()));
+    confirm(question.as_deref())?;
     let (set, ended) = in_runtime(set_all(options, &lines))?;
     let printed = match options.target.format {
         Format::Text if ended > 0 => {

@@ -128,7 +128,12 @@ impl Control for RedisStore {
     }
 
     fn read_switches(&self) -> StoreFuture<'_, Switches> {
-        StoreFuture::pending(async { Ok(self.inner.read_switches().await?.0) })
+        StoreFuture::pending(async {
+            let switches = self.inner.read_switches().await?.0;
+            // What was looked at is what decides from here on, not half a second later.
+            self.inner.control.replace(switches.clone());
+            Ok(switches)
+        })
     }
 
     fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {
