@@ -158,6 +158,9 @@ fn of_several_servers_it_is_told_how_many_take_charges() {
     assert_eq!((status, &told["status"]), (200, &json!("degraded")), "{told}");
     let one = json!({ "all": 2, "take_charges": 1, "away": [servers[1].url()] });
     assert_eq!(told["store"]["nodes"], one, "{told}");
+    let counted =
+        ["taking", "away"].map(|state| metric(&rig, &format!("ratekeeper_store_nodes{{state=\"{state}\"}}")));
+    assert_eq!(counted, [Some(1), Some(1)]);
     servers[0].kill();
     until("both are away", || ready(&mut client).1["store"]["nodes"]["take_charges"] == 0);
     servers.iter_mut().for_each(Server::restart);

@@ -10,6 +10,7 @@ use ratekeeper_testkit::wait;
 use serde_json::{Value as Json, json};
 
 use crate::client::Client;
+use crate::resp::{Reply, RespClient, listen};
 use crate::rig::{RUNTIME, Rig, Setup};
 
 const POLICY: &str = "service = 'search'\n\
@@ -234,6 +235,32 @@ fn a_lift_of_everything_reaches_charges_without_a_policy() {
     );
 }
 
+/// A charge without a policy has no rule, so what holds for every rule holds for its key.
+#[test]
+fn a_key_that_is_blocked_everywhere_is_blocked_without_a_policy_too() {
+    let (rig, clock) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let resp = listen(&rig, |resp| resp);
+    let limit = |client: &mut Client, key: &str| {
+        client.call("/v1/limit", &json!({ "charges": [{ "key": key, "quota": "1000/h" }] })).status
+    };
+    let throttle = || match RespClient::connect(resp).call("CL.THROTTLE eve 999 1000 3600") {
+        Reply::List(told) => told[0] == Reply::Number(0),
+        other => panic!("{other:?}"),
+    };
+    let emergency = |rule: &str, key: Option<&str>, what: &str| json!({ "rule": rule, "key": key, "emergency": what, "for": "1min" });
+    is_done(&mut client, "/v1/emergencies/set", &emergency("search/*", Some("eve"), "block"));
+    assert_eq!(limit(&mut client, "eve"), 200, "of the rules of a service alone");
+    is_done(&mut client, "/v1/emergencies/set", &emergency("*", Some("eve"), "block"));
+    assert_eq!((limit(&mut client, "eve"), limit(&mut client, "ann"), throttle()), (429, 200, false));
+    let both = json!({ "charges": [{ "key": "ann", "quota": "9/h" }, { "key": "eve", "quota": "9/h", "name": "b" }] });
+    assert_eq!(client.call("/v1/limit", &both).status, 429, "all or none");
+    is_done(&mut client, "/v1/emergencies/set", &emergency("*", None, "lift"));
+    assert_eq!((limit(&mut client, "eve"), limit(&mut client, "ann")), (429, 200), "as under a policy");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!((limit(&mut client, "eve"), throttle()), (200, true), "it has ended");
+}
+
 #[test]
 fn without_the_token_nothing_is_told_or_changed() {
     let admin = Admin::from(Token::new("0123456789abcdef").unwrap());
@@ -255,9 +282,9 @@ fn without_the_token_nothing_is_told_or_changed() {
     assert_eq!(passed(&mut rig.client()), 2);
 }
 
-/// Three servers on one Redis.
+/// Three servers on one Redis. How soon they follow each change, `audited.rs` holds.
 #[test]
-fn every_server_of_a_store_follows_within_a_second() {
+fn every_server_of_a_store_follows() {
     let server = Server::start(Flavour::Redis7);
     let rigs: Vec<Rig> = (0..3)
         .map(|_| {

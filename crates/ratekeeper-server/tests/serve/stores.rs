@@ -65,6 +65,41 @@ fn a_store_has_as_long_as_it_is_given() {
 }
 
 #[test]
+fn as_many_checks_wait_for_a_connection_as_it_is_told() {
+    let store = Server::start(Flavour::Redis7);
+    let serve = |queue: &str| {
+        let mut command = command(&HTTP);
+        command.args(["--store-connections", "1"]).env("RATEKEEPER_STORE", store.url());
+        let server = Running::start(command.env("RATEKEEPER_STORE_QUEUE", queue));
+        let start = Instant::now();
+        while server.client().get("/readyz/store").status != 200 {
+            assert!(start.elapsed() < PATIENCE, "the store is not there");
+        }
+        server
+    };
+    let checks: Vec<_> =
+        (0..100).map(|key| json!({ "charges": [{ "key": format!("k{key}"), "quota": "9/d" }] })).collect();
+    let without_store = |server: &Running| {
+        let told = server.client().call("/v1/limit/batch", &json!({ "checks": checks })).json();
+        let decisions = told["decisions"].as_array().unwrap().clone();
+        decisions.iter().filter(|decision| decision["origin"] != "store").count()
+    };
+    let overloads = |server: &Running| {
+        let metrics = server.client().get("/metrics").text().to_owned();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("ratekeeper_store_overloads_total "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let (short, long) = (serve("1"), serve("1000"));
+    // Nothing leaves the queue while the store does not answer.
+    let _ = store.cli(&["CLIENT", "PAUSE", "3000", "ALL"]);
+    let refused = without_store(&short);
+    assert!(refused > 0, "one waits, and the others are not even asked");
+    // The question whether it takes charges, which metrics ask, may be one more.
+    assert!(overloads(&short) >= refused);
+    assert_eq!((without_store(&long), overloads(&long)), (0, 0));
+}
+
+#[test]
 fn memory_keeps_as_many_ids_as_it_is_told_to() {
     let mut command = command(&HTTP);
     let server = Running::start(command.args(["--memory-ids", "1000", "--memory-keys", "5000"]));
