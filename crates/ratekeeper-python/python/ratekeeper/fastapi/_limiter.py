@@ -148,6 +148,14 @@ class RateLimiter(abc.ABC):
             if decision is not None:
                 limits.note(decision, mode, response, request, blocks=self.block)
 
+    async def hit(self, request: HTTPConnection) -> None:
+        """Counts once more from within a handler, such as for a message of a WebSocket; a denial is raised, as by the dependency.
+
+        One that no handler takes closes the WebSocket with 1013, "try again later".
+        """
+        # What there is to tell stands in the response of the request; one that is open has been answered.
+        await self(request, Response())
+
     async def usage(self, request: HTTPConnection) -> Decision | None:
         """What the next such request would meet; counts nothing. None if this one is not limited."""
         limits = self._limits_of(request)
