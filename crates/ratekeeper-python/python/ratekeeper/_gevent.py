@@ -27,12 +27,13 @@ class _Answer(AsyncResult):  # type: ignore[misc]
 class _Loop:
     """Stands for the hub of one thread, in one process: a child of a fork has the hub, too, but not our sockets."""
 
+    _callback: Callable[[], object]
+
     def __init__(self, hub: Any) -> None:
         self.process = os.getpid()
         self._hub = hub
         self._waiting = 0
         self._watcher: Any = None
-        self._callback: Callable[[], object] | None = None
 
     def create_future(self) -> _Answer:
         return _Answer()

@@ -51,8 +51,10 @@ def _either_spelling(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T
 
     @functools.wraps(call)
     async def spelt(*arguments: P.args, **named: P.kwargs) -> T:
-        renamed: Any = {_SPELLINGS.get(name, name): value for name, value in named.items()}
-        return await call(*arguments, **renamed)
+        renamed = {_SPELLINGS.get(name, name): value for name, value in named.items()}
+        # Its types have other names for some.
+        called: Callable[..., Awaitable[T]] = call
+        return await called(*arguments, **renamed)
 
     return spelt
 

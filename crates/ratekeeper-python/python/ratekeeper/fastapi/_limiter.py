@@ -113,7 +113,7 @@ class RateLimiter(abc.ABC):
 
     def _set_quotas(self, quotas: Quota | Quotas, is_dynamic: bool) -> None:
         several = () if isinstance(quotas, Quota) else tuple(quota for _, quota in quotas)
-        first = quotas if isinstance(quotas, Quota) else several[0]
+        first = quotas if isinstance(quotas, Quota) else quotas[0][1]
         Rule(self.policy_name, first if not several else dict(quotas), on_outage=self.on_outage or "allow")  # type: ignore[arg-type]
         self._quotas, self._is_dynamic = quotas, is_dynamic
         self._holds = first.algorithm == "concurrency"

@@ -10,7 +10,6 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from ...django import RateLimitMiddleware, _settings
-from ...django._checks import stores_of_limits
 from ...django._exceeded import RequestLimits
 from ...django._middleware import told
 from .._legacy import legacy_of
@@ -29,7 +28,7 @@ class ApplicationKitApiMiddleware(RateLimitMiddleware):
 
     def _stores(self) -> Collection[str]:
         # A site without limits has no Redis for them.
-        return {*_settings.named(), *stores_of_limits(), *_settings.provided()}
+        return {*_settings.named(), *_settings.provided()}
 
     def _told(self, limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
         response = told(limits, response, _settings.http_options(has_legacy=False))
