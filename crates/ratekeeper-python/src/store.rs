@@ -8,7 +8,7 @@ pub(crate) mod overrides;
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use ratekeeper::bounds::MAX_KEYS_DEFAULT;
@@ -284,8 +284,8 @@ pub(crate) fn schemes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, ratekeeper::store::schemes().collect::<Vec<_>>())
 }
 
-/// The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`: for
-/// administrative calls that the engine has not.
+/// The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`, or with
+/// `startup_nodes` of `redis.RedisCluster`: for administrative calls that the engine has not.
 #[pyfunction]
 pub(crate) fn server_arguments<'py>(py: Python<'py>, url: &str) -> PyResult<Bound<'py, PyDict>> {
     let url = StoreUrl::server(url).map_err(Failure::from)?;
@@ -295,11 +295,14 @@ pub(crate) fn server_arguments<'py>(py: Python<'py>, url: &str) -> PyResult<Boun
         return Err(Failure::from(one).into());
     }
     let parts = url.server_parts().ok_or(Failure::Lost)?;
-    if !parts.nodes.is_empty() {
-        let message = "reset() of a storage on a cluster is not supported: name its keys instead";
-        return Err(PyNotImplementedError::new_err(message));
-    }
     let arguments = PyDict::new(py);
+    if !parts.nodes.is_empty() {
+        arguments.set_item("startup_nodes", parts.nodes)?;
+        arguments.set_item("username", parts.user)?;
+        arguments.set_item("password", parts.password)?;
+        arguments.set_item("ssl", parts.is_tls)?;
+        return Ok(arguments);
+    }
     match (parts.socket, parts.sentinels) {
         (Some(path), _) => arguments.set_item("unix_socket_path", path.to_string_lossy())?,
         (None, Some(sentinels)) => {

@@ -1361,6 +1361,6 @@ def mode_from_environment() -> _Mode | None:
     """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""
 
 def server_arguments(url: str) -> dict[str, Any]:
-    """The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`: for
-    administrative calls that the engine has not.
+    """The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`, or with
+    `startup_nodes` of `redis.RedisCluster`: for administrative calls that the engine has not.
     """

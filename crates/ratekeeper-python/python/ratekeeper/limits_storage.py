@@ -169,7 +169,7 @@ class _Connected:
             self._store = self._open()
             return count
         with client_of(self._url, self._options.get("certificate_authority")) as client:
-            return delete_all(client, f"{self._prefix}rk:", ":limits-")
+            return delete_all(client, self._prefix, "rk:.:limits-")
 
     def _counters(self) -> list[tuple[Known, Terms, int]]:
         """What is counted in memory; on a server it stays there."""

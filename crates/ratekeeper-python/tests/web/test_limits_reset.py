@@ -10,10 +10,11 @@ import pytest
 import redis
 from conftest import Backend
 from limits.storage import storage_from_string
-from servers import RedisServer
+from servers import ClusterServer, RedisServer
 
 import ratekeeper.limits_storage  # noqa: F401 (registers the storages)
 from ratekeeper import _limits_reset
+from ratekeeper._native import server_arguments
 
 
 def test_a_password_is_what_it_is(own_server: RedisServer) -> None:
@@ -51,6 +52,29 @@ def test_sentinels_are_asked_for_the_server() -> None:
     assert [(sentinel["host"], sentinel["port"]) for sentinel in asked] == [("a.internal", 1), ("b.internal", 26379)]
     assert all((sentinel["username"], sentinel["password"]) == ("ben", "two") for sentinel in asked)
     assert all(sentinel["ssl_ca_data"] == "pem" for sentinel in asked)
+
+
+def test_a_cluster_is_reset_on_all_of_its_nodes() -> None:
+    server = ClusterServer("redis-7")
+    try:
+        uri = f"ratekeeper+{server.url}"
+        storage: Any = storage_from_string(uri)
+        beside: Any = storage_from_string(uri, key_prefix="beside")
+        for number in range(20):
+            storage.incr(f"key-{number}", 60)
+            beside.incr(f"key-{number}", 60)
+        assert storage.acquire_entry("moving", 5, 60) and storage.acquire_sliding_window_entry("sliding", 5, 60)
+        assert storage.reset() == 22 and storage.get("key-3") == 0
+        assert beside.get("key-3") == 1
+        asynchronous: Any = storage_from_string(f"async+{uri}", key_prefix="beside")
+        assert asyncio.run(asynchronous.reset()) == 20
+    finally:
+        server.close()
+
+
+def test_nodes_of_a_cluster_are_asked_for_the_others() -> None:
+    said = server_arguments("rediss+cluster://ann:one@a.internal:1,b.internal:2")
+    assert said == {"startup_nodes": [("a.internal", 1), ("b.internal", 2)], "username": "ann", "password": "one", "ssl": True}
 
 
 def test_sockets_are_reached(own_server: RedisServer) -> None:

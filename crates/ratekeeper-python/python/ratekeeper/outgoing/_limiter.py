@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
 
 from .._forks import renew_in_children
+from .._late import sleep
 from .._native import Decision, Limiter, Quota, RatekeeperError, Rule, Store
 from .._rates import Quotas, quotas_said
 from ._told import pause_told
@@ -140,7 +140,7 @@ class Slot:
         try:
             end = time.monotonic() + self._patience
             while (pause := self._pause(end)) > 0:
-                await asyncio.sleep(pause)
+                await sleep(pause)
             limiter = self._limiter.limiter_of(self._host)
             if limiter is not None:
                 patience = max(0.0, end - time.monotonic())
