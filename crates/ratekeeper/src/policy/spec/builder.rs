@@ -107,7 +107,7 @@ impl PolicySpec {
 impl PolicyBuilder {
     /// The policy as it is, for readers that note themselves what is wrong.
     #[cfg(feature = "policy")]
-    pub(super) fn unchecked(self) -> PolicySpec {
+    pub(in crate::policy) fn unchecked(self) -> PolicySpec {
         self.0
     }
 

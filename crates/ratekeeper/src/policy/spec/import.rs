@@ -12,4 +12,4 @@ mod write;
 
 pub use self::convert::{Converted, Foreign, convert};
 pub(super) use self::ratelimit::is_ratelimit;
-pub(in crate::policy) use self::ratelimit::{Sheet, domain_of};
+pub(in crate::policy) use self::ratelimit::Sheet;

@@ -105,16 +105,9 @@ pub(in crate::policy::spec) fn is_ratelimit(document: &Node) -> bool {
     has(&["domain", "descriptors"]) && !has(&["service", "_id", "rules", "general_rate_limit"])
 }
 
-/// The domain of a document of envoyproxy/ratelimit; nothing, if it is none.
-pub(in crate::policy) fn domain_of(document: &Node) -> Option<&str> {
-    let Value::Table(entries) = &document.value else { return None };
-    let domain = entries.iter().find(|entry| entry.key == "domain").filter(|_| is_ratelimit(document))?;
-    if let Value::Text(domain) = &domain.node.value { Some(domain) } else { None }
-}
-
 impl Sheet {
     /// The domain.
-    pub(super) fn domain(&self) -> &str {
+    pub(in crate::policy) fn domain(&self) -> &str {
         &self.domain
     }
 
