@@ -292,8 +292,10 @@ pub(crate) enum PolicyCommand {
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
     Check(PolicyCheckOptions),
     /// Turns limits of envoyproxy/ratelimit or Limitador into a policy, on standard output
-    #[command(after_help = "Exit status: 0 converted, 1 something is wrong with them, 2 could not read them.\n\
-                      docs/envoy-ratelimit.md says what differs.")]
+    #[command(
+        after_help = "Exit status: 0 converted, 1 something is wrong with them, 2 could not read them.\n\
+                      docs/envoy-ratelimit.md says what differs."
+    )]
     Convert(PolicyConvertOptions),
     /// Tests what a policy decides, in virtual time
     #[command(after_help = "Exit status: 0 all is as expected, 1 something is not, 2 could not test.\n\

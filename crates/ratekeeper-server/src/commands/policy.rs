@@ -102,7 +102,10 @@ pub(super) fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
                     Ok(spec) => compiled(&file, &spec),
                     Err(error) => refused(&read.path, error),
                 };
-                Checked { others: read.others.iter().map(|other| name(other)).collect(), ..Checked::of(file, verdict) }
+                Checked {
+                    others: read.others.iter().map(|other| name(other)).collect(),
+                    ..Checked::of(file, verdict)
+                }
             });
             checked.collect()
         }

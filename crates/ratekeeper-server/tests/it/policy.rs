@@ -160,7 +160,8 @@ fn colours_are_for_terminals_that_want_them() {
     assert_eq!(colours(&[("NO_COLOR", "1")]), [false, false]);
 }
 
-const SHEET: &str = "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
+const SHEET: &str =
+    "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
 
 #[test]
 fn files_of_one_domain_are_a_line() {
@@ -183,7 +184,8 @@ fn files_of_one_domain_are_a_line() {
 #[test]
 fn limits_of_others_are_converted() {
     let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, content: &str| std::fs::write(folder.path().join(name), content).expect("a file");
+    let write =
+        |name: &str, content: &str| std::fs::write(folder.path().join(name), content).expect("a file");
     let convert = |arguments: &[&str]| {
         let mut command = command();
         command.args(["policy", "convert"]).args(arguments).current_dir(&folder);
@@ -199,7 +201,10 @@ fn limits_of_others_are_converted() {
     let told = warning.replacen(" descriptors", " warning: descriptors", 1);
     assert_printed(&convert(&["1.yaml"]), 0, &policy, &format!("{told}\n"));
 
-    write("limits.yaml", "- { namespace: a, max_value: 1, seconds: 5 }\n- { namespace: b, max_value: 1, seconds: 5 }\n");
+    write(
+        "limits.yaml",
+        "- { namespace: a, max_value: 1, seconds: 5 }\n- { namespace: b, max_value: 1, seconds: 5 }\n",
+    );
     let several = "error: 2 services; a policy is of one: --service NAME\nhint: there are limits of a, b\n";
     assert_printed(&convert(&["limits.yaml"]), 2, "", several);
     let output = convert(&["limits.yaml", "--service", "b"]);

@@ -47,7 +47,8 @@ fn of_a_group_the_first_rule_that_holds_has_a_say() {
     };
     let first = NotApplied::NotFirst;
     assert_eq!(why_not("/search"), [("health", NotApplied::OtherEndpoint), ("others", first)]);
-    let of_health = [("search", NotApplied::OtherEndpoint), ("health", NotApplied::Unlimited), ("others", first)];
+    let of_health =
+        [("search", NotApplied::OtherEndpoint), ("health", NotApplied::Unlimited), ("others", first)];
     assert_eq!(why_not("/health"), of_health);
 }
 
@@ -106,7 +107,9 @@ fn a_rule_that_is_replaced_is_not_charged() {
 
 fn any_of(mode: &str) -> String {
     let rule = |name: &str, quota: &str, more: &str| {
-        format!("[[rules]]\nname = '{name}'\nany_of = 'budgets'\nkeys = '{{identity.user}}'\nquota = '{quota}'\n{more}\n")
+        format!(
+            "[[rules]]\nname = '{name}'\nany_of = 'budgets'\nkeys = '{{identity.user}}'\nquota = '{quota}'\n{more}\n"
+        )
     };
     let own = "[[rules]]\nname = 'all'\nkeys = 'all'\nquota = '9/h fixed_window'\n";
     let (first, second) = (rule("first", "2/h fixed_window", mode), rule("second", "3/min fixed_window", ""));
@@ -148,7 +151,8 @@ fn the_group_holds_where_the_store_is_far() {
     let allowed = (0..5).filter(|_| world.allows(&ann)).count();
     assert_eq!(allowed, 3);
     let facts = by("bob");
-    let reserved = now(world.service.reserve(&Ask::request(&facts).cost(3), "r", std::time::Duration::from_secs(60)));
+    let reserved =
+        now(world.service.reserve(&Ask::request(&facts).cost(3), "r", std::time::Duration::from_secs(60)));
     assert_eq!(left(&reserved.unwrap())[1], ("second", 0));
     assert!(world.service.check_now(&Ask::request(&facts).mode(Mode::Monitor)).is_err(), "it needs I/O");
 }

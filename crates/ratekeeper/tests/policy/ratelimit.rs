@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ratekeeper::policy::import::{Converted, Foreign, convert};
 use ratekeeper::policy::{
-    Ask, CompileOptions, Descriptor as Entries, Format, Policies, Policy, PolicyLimiter, PolicySpec, Problems,
-    RequestFacts, ServiceLimiter,
+    Ask, CompileOptions, Descriptor as Entries, Format, Policies, Policy, PolicyLimiter, PolicySpec,
+    Problems, RequestFacts, ServiceLimiter,
 };
 use ratekeeper::{ManualClock, MemoryStore, Timestamp};
 use std::sync::Arc;
@@ -91,7 +91,8 @@ fn limits() -> impl Strategy<Value = Option<Limit>> {
 fn configurations() -> impl Strategy<Value = Vec<Entry>> {
     let parts = || {
         let key = prop::sample::select(vec!["a", "b-c", "d,e"]);
-        let value = prop::sample::select(vec!["", "", "x", "y", "it's", "x*", "*y", "x*y", "*", "*x*", "x*x*"]);
+        let value =
+            prop::sample::select(vec!["", "", "x", "y", "it's", "x*", "*y", "x*y", "*", "*x*", "x*x*"]);
         (key, value, limits(), prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>())
     };
     let entry = |((key, value, limit, is_shadow, is_quota, is_shared), entries)| Entry {
@@ -104,9 +105,8 @@ fn configurations() -> impl Strategy<Value = Vec<Entry>> {
         entries,
     };
     let leaf = parts().prop_map(move |parts| entry((parts, Vec::new())));
-    let tree = leaf.prop_recursive(3, 24, 5, move |inner| {
-        (parts(), prop::collection::vec(inner, 0..5)).prop_map(entry)
-    });
+    let tree = leaf
+        .prop_recursive(3, 24, 5, move |inner| (parts(), prop::collection::vec(inner, 0..5)).prop_map(entry));
     prop::collection::vec(tree, 1..7).prop_map(cleaned)
 }
 
@@ -270,7 +270,8 @@ quota = "5/7d fixed_window aligned"
 
 #[test]
 fn files_of_one_domain_are_put_together() {
-    let first = "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
+    let first =
+        "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
     let more = "domain: shop\ndescriptors:\n- key: b\n  rate_limit: { unit: second, requests_per_unit: 2 }\n";
     let other = more.replace("shop", "other");
     let files = [foreign("1.yaml", first), foreign("2.yaml", &other), foreign("3.yaml", more)];
@@ -342,7 +343,10 @@ quota = "5/90s fixed_window"
 fn what_cannot_be_converted_is_told_with_its_place() {
     let cases = [
         ("- 1\n", "x.yaml:1:3: [0]: got 1; expected a limit of Limitador: a table"),
-        ("service: a\n", "x.yaml: got a document of another kind; expected `domain` and `descriptors`, as envoyproxy/ratelimit has them, or the list of limits that Limitador has; a policy of Ratekeeper needs no conversion"),
+        (
+            "service: a\n",
+            "x.yaml: got a document of another kind; expected `domain` and `descriptors`, as envoyproxy/ratelimit has them, or the list of limits that Limitador has; a policy of Ratekeeper needs no conversion",
+        ),
         (
             "- { namespace: a, max_value: -1, seconds: 1, conditions: [\"descriptors[1].a == '1'\"], quantity: 1 }\n",
             "x.yaml:1:30: [0].max_value: got -1; expected a whole number from 0 to 1000000000\n\
@@ -360,5 +364,20 @@ fn what_cannot_be_converted_is_told_with_its_place() {
     ];
     for (text, expected) in cases {
         assert_eq!(convert(&[foreign("x.yaml", text)]).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn the_document_shows_what_becomes_of_its_examples() {
+    let document = include_str!("../../../../docs/envoy-ratelimit.md");
+    let blocks = |kind: &str| {
+        let fenced = document.split("```").skip(1).step_by(2);
+        let of_kind = fenced.filter_map(|block| block.strip_prefix(kind)?.strip_prefix('\n'));
+        of_kind.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (before, after) = (blocks("yaml"), blocks("toml"));
+    assert_eq!((before.len(), after.len()), (2, 2));
+    for (before, after) in before.iter().zip(after) {
+        assert_eq!(converted(before).toml, format!("# Converted from shop.yaml.\n{after}"));
     }
 }

@@ -142,7 +142,9 @@ fn a_folder_is_bounded() {
 /// A file of envoyproxy/ratelimit with limits of these names in one domain.
 fn sheet(domain: &str, limits: &[u64]) -> String {
     let limit = |limit: &u64| {
-        format!("- key: k{limit}\n  rate_limit: {{ name: '{limit}', unit: hour, requests_per_unit: {limit} }}\n")
+        format!(
+            "- key: k{limit}\n  rate_limit: {{ name: '{limit}', unit: hour, requests_per_unit: {limit} }}\n"
+        )
     };
     format!("domain: {domain}\ndescriptors:\n{}", limits.iter().map(limit).collect::<String>())
 }
@@ -177,7 +179,10 @@ fn a_domain_with_a_bad_file_stays_as_it_is() {
     rig.wait(|| rig.refusals() == 1);
     assert_eq!(rig.rules("shop"), 2);
     let told = |error: String| {
-        let expected = format!("{}:2:14: descriptors: got \"7\"; expected a list of descriptors", rig.path("b.yaml").display());
+        let expected = format!(
+            "{}:2:14: descriptors: got \"7\"; expected a list of descriptors",
+            rig.path("b.yaml").display()
+        );
         assert_eq!(error, expected);
     };
     told(watch.refresh().unwrap_err().to_string());

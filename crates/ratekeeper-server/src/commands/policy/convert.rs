@@ -45,10 +45,14 @@ fn chosen<'c>(all: &'c [Converted], service: Option<&str>) -> Result<&'c Convert
     let services: Vec<&str> = all.iter().map(|one| one.spec.service.as_str()).collect();
     let hint = || format!("there are limits of {}", services.join(", "));
     match (all, service) {
-        (_, Some(service)) => all.iter().find(|one| one.spec.service == service).ok_or_else(|| {
-            Failure::new(format!("there are no limits of `{service}`")).hint(hint())
-        }),
+        (_, Some(service)) => all
+            .iter()
+            .find(|one| one.spec.service == service)
+            .ok_or_else(|| Failure::new(format!("there are no limits of `{service}`")).hint(hint())),
         ([only], None) => Ok(only),
-        _ => Err(Failure::new(format!("{} services; a policy is of one: --service NAME", all.len())).hint(hint())),
+        _ => {
+            Err(Failure::new(format!("{} services; a policy is of one: --service NAME", all.len()))
+                .hint(hint()))
+        }
     }
 }

@@ -95,7 +95,8 @@ impl Compiler<'_> {
         let always = self.spec.rules.iter().zip(rules).filter(|(_, rule)| rule.when.is_none());
         // Of a group, one has a say.
         let mut groups = HashSet::new();
-        for (spec, rule) in always.filter(|(_, rule)| rule.first_of.is_none_or(|group| groups.insert(group))) {
+        for (spec, rule) in always.filter(|(_, rule)| rule.first_of.is_none_or(|group| groups.insert(group)))
+        {
             let plans = rule.plans.iter().flat_map(|plans| plans.by_name.values());
             let sets = plans.chain(rule.exact.values()).chain([&rule.limits]).copied();
             charges += limits.most_charges(sets) + usize::from(rule.terms.penalty.is_some());
@@ -169,7 +170,10 @@ fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {
     let plain = |rule: &RuleSpec| {
         let is_alone = rule.first_of.is_none() && rule.any_of.is_none() && rule.replaces.is_empty();
         is_alone
-            && rule.plans.is_none() && rule.custom.is_empty() && rule.overrides.is_none() && rule.penalty.is_none()
+            && rule.plans.is_none()
+            && rule.custom.is_empty()
+            && rule.overrides.is_none()
+            && rule.penalty.is_none()
     };
     let reach = |rule: &RuleSpec| (rule.mode, rule.enforce_percent, rule.scope, rule.on_outage);
     plain(a)

@@ -11,5 +11,5 @@ mod ratelimit;
 mod write;
 
 pub use self::convert::{Converted, Foreign, convert};
-pub(super) use self::ratelimit::is_ratelimit;
 pub(in crate::policy) use self::ratelimit::Sheet;
+pub(super) use self::ratelimit::is_ratelimit;

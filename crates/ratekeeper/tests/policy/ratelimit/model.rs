@@ -84,7 +84,8 @@ fn write(text: &mut String, entries: &[Entry], indent: &str) {
                 None => writeln!(text, "{indent}    unlimited: true").unwrap(),
                 Some(units) => {
                     let unit = limit.unit.0;
-                    writeln!(text, "{indent}    unit: {unit}\n{indent}    requests_per_unit: {units}").unwrap();
+                    writeln!(text, "{indent}    unit: {unit}\n{indent}    requests_per_unit: {units}")
+                        .unwrap();
                 }
             }
             if !limit.name.is_empty() {
@@ -159,13 +160,16 @@ impl<'c> Model<'c> {
             })
             .collect();
         let of = |is_quota: bool| {
-            let all = found.iter().zip(&statuses).filter_map(|(place, status)| Some((place.as_ref()?.0, status)));
+            let all =
+                found.iter().zip(&statuses).filter_map(|(place, status)| Some((place.as_ref()?.0, status)));
             let all = all.filter(|(entry, _)| entry.is_quota == is_quota);
             all.map(|(entry, status)| status.is_over && !entry.is_shadow).collect::<Vec<bool>>()
         };
         let (plain, quota) = (of(false), of(true));
         let is_over = plain.contains(&true) || !quota.is_empty() && quota.iter().all(|is_over| *is_over);
-        for ((entry, key), status) in found.iter().zip(&statuses).filter_map(|(place, status)| Some((place.as_ref()?, status))) {
+        for ((entry, key), status) in
+            found.iter().zip(&statuses).filter_map(|(place, status)| Some((place.as_ref()?, status)))
+        {
             let counter = counter(key, entry.limit.as_ref().unwrap());
             if self.counts_denials || !is_over && !status.is_over {
                 *self.counters.entry(counter).or_default() += hits;
@@ -180,7 +184,8 @@ fn find<'c>(entries: &'c [Entry], descriptor: &Descriptor) -> Option<(&'c Entry,
     let (mut here, mut key, mut found) = (entries, String::new(), None);
     for (name, value) in descriptor {
         let of_key = || here.iter().filter(|entry| entry.key == *name);
-        let exact = of_key().find(|entry| !entry.value.is_empty() && !entry.is_wild() && entry.value == *value);
+        let exact =
+            of_key().find(|entry| !entry.value.is_empty() && !entry.is_wild() && entry.value == *value);
         let wild = || of_key().find(|entry| entry.is_wild() && fits(entry.value, value));
         let any = || of_key().find(|entry| entry.value.is_empty());
         let entry = exact.or_else(wild).or_else(any)?;

@@ -51,7 +51,8 @@ fn parsed(documents: &Documents) -> Vec<ReadPolicy> {
             Parsed::Policy(spec) => spec.service.clone(),
             Parsed::Sheet(sheet) => sheet.domain().to_owned(),
         });
-        let first = service.as_ref().map(|service| firsts.entry(service.clone()).or_insert_with(|| path.clone()));
+        let first =
+            service.as_ref().map(|service| firsts.entry(service.clone()).or_insert_with(|| path.clone()));
         let second = first.filter(|first| *first != path);
         let policy = match (parsed, second) {
             (Ok(Parsed::Sheet(sheet)), None) => {

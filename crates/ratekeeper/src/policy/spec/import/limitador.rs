@@ -63,7 +63,10 @@ pub(super) fn read(source: &str, document: &Node) -> Option<Result<Vec<Namespace
         match all.iter_mut().find(|known| known.name == namespace) {
             Some(known) => {
                 if let Some(first) = known.limits.iter().find(|known| known.is_same(&limit)) {
-                    let got = format!("a limit with the conditions, variables and seconds of line {}", first.at.line);
+                    let got = format!(
+                        "a limit with the conditions, variables and seconds of line {}",
+                        first.at.line
+                    );
                     reader.report(item, got, "one of them: Limitador has one counter for both");
                 }
                 known.limits.push(limit);
@@ -101,8 +104,8 @@ impl Reader {
     fn foreign_limit(&mut self, at: &Cursor<'_>) -> Option<(String, Limit)> {
         let fields = self.fields(at, &LIMIT)?;
         let namespace = self.required(at, &fields, "namespace", "whose limit it is");
-        let namespace =
-            namespace.and_then(|at| self.parsed(&at, "a name", |name| service_name(name).map(|()| name.to_owned())));
+        let namespace = namespace
+            .and_then(|at| self.parsed(&at, "a name", |name| service_name(name).map(|()| name.to_owned())));
         let limit = self.required(at, &fields, "max_value", "how many");
         let limit = limit.and_then(|at| self.whole(&at, 0, LIMIT_MAX));
         let seconds_at = self.required(at, &fields, "seconds", "in how long");
@@ -124,7 +127,8 @@ impl Reader {
                 items.iter().map(|item| self.parsed(item, A_VARIABLE, condition::variable)).collect();
             keys.into_iter().collect::<Option<Vec<String>>>()
         });
-        let mut name = |field: &str| fields.get(field).and_then(|at| self.text(&at, "a name")).map(str::to_owned);
+        let mut name =
+            |field: &str| fields.get(field).and_then(|at| self.text(&at, "a name")).map(str::to_owned);
         let name = name("name").or_else(|| name("id"));
         let limit = Limit {
             name,

@@ -4,8 +4,27 @@ use std::fmt::Write as _;
 
 /// Words that stand for no field of their own in an expression.
 const RESERVED: [&str; 21] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let",
-    "loop", "namespace", "null", "package", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

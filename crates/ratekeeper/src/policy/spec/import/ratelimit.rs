@@ -70,7 +70,8 @@ impl Sheet {
 
     /// The policy of a domain, and what is left out of it.
     pub(super) fn converted(sheets: Vec<Self>) -> Result<(PolicySpec, Vec<Problem>), Problems> {
-        let warnings = sheets.iter().flat_map(|sheet| Problems::of(&sheet.source, sheet.warnings()).into_iter());
+        let warnings =
+            sheets.iter().flat_map(|sheet| Problems::of(&sheet.source, sheet.warnings()).into_iter());
         let warnings = warnings.collect();
         Ok((Self::policy(sheets)?, warnings))
     }
@@ -119,8 +120,14 @@ impl Sheet {
         });
         let ignored = all.iter().flat_map(|entry| {
             entry.ignored.iter().map(|(field, at)| {
-                let (field, got) = (format!("{}.{field}", entry.path), format!("`{field}`, which is left out"));
-                Problem::new(*at, field, got, "nothing: metrics are by rule, and `ratekeeper top` shows single keys")
+                let (field, got) =
+                    (format!("{}.{field}", entry.path), format!("`{field}`, which is left out"));
+                Problem::new(
+                    *at,
+                    field,
+                    got,
+                    "nothing: metrics are by rule, and `ratekeeper top` shows single keys",
+                )
             })
         });
         unknown.chain(ignored).collect()

@@ -34,7 +34,10 @@ fn write_rule(text: &mut String, rule: &RuleSpec) {
     field("replaces", (!replaces.is_empty()).then(|| format!("[{}]", replaces.join(", "))));
     if let KeySpec::Templates(templates) = &rule.keys {
         let templates: Vec<String> = templates.iter().map(|key| quoted(key.as_str())).collect();
-        field("keys", Some(if let [key] = &*templates { key.clone() } else { format!("[{}]", templates.join(", ")) }));
+        field(
+            "keys",
+            Some(if let [key] = &*templates { key.clone() } else { format!("[{}]", templates.join(", ")) }),
+        );
     }
     field("quota", Some(quota(&rule.limits)));
     field("mode", rule.mode.map(|mode| quoted(word(mode))));

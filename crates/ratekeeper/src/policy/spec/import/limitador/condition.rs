@@ -96,7 +96,8 @@ fn value(text: &str) -> Option<String> {
 
 /// The text of a literal, unless there is more in it than a plain text.
 fn in_quotes(text: &str) -> Option<String> {
-    let within = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote).filter(|text| !text.contains(quote));
+    let within =
+        |quote: char| text.strip_prefix(quote)?.strip_suffix(quote).filter(|text| !text.contains(quote));
     let found = within('\'').or_else(|| within('"')).filter(|_| text.len() >= 2)?;
     (!found.contains('\\')).then(|| found.to_owned())
 }

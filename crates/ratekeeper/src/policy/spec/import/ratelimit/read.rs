@@ -17,7 +17,10 @@ use crate::policy::spec::shape::{Shape, did_you_mean};
 static SHEET: Shape = Shape {
     what: "a configuration of envoyproxy/ratelimit",
     fields: "domain descriptors name metadata",
-    neighbours: &[(&DESCRIPTOR, "it in a descriptor, under `descriptors`"), (&LIMIT, "it under `rate_limit`")],
+    neighbours: &[
+        (&DESCRIPTOR, "it in a descriptor, under `descriptors`"),
+        (&LIMIT, "it under `rate_limit`"),
+    ],
 };
 
 static DESCRIPTOR: Shape = Shape {
@@ -66,7 +69,9 @@ impl Reader {
             self.checked(&at, service_name(&domain)).map(|()| domain)
         });
         let entries = fields.get("descriptors").map(|at| self.descriptors(&at)).unwrap_or_default();
-        if entries.is_empty() && fields.get("descriptors").is_none_or(|at| at.node.value == Value::List(vec![])) {
+        if entries.is_empty()
+            && fields.get("descriptors").is_none_or(|at| at.node.value == Value::List(vec![]))
+        {
             self.report(at, "no descriptors", "at least one limit under `descriptors`");
         }
         Some(Sheet { source: source.into(), domain: domain?, entries })
@@ -79,7 +84,8 @@ impl Reader {
         for item in &items {
             let Some(entry) = self.descriptor(item) else { continue };
             if let Some(first) = lines.insert(entry.composite(), entry.at) {
-                let line = if first.is_known() { format!(", as in line {}", first.line) } else { String::new() };
+                let line =
+                    if first.is_known() { format!(", as in line {}", first.line) } else { String::new() };
                 self.report(item, format!("{} again{line}", quoted(&entry.composite())), ONCE);
             }
             entries.push(entry);
@@ -101,7 +107,8 @@ impl Reader {
             }
         }
         let is_shared = self.is_true(&fields, "share_threshold");
-        let shared = fields.get("share_threshold").filter(|_| is_shared && !matches!(value, Pattern::Glob(_)));
+        let shared =
+            fields.get("share_threshold").filter(|_| is_shared && !matches!(value, Pattern::Glob(_)));
         if let Some(at) = shared {
             self.report(&at, "`share_threshold` without a wildcard", "it beside a `value` with `*`");
         }
@@ -153,7 +160,11 @@ impl Reader {
                 self.report(at, "no `unit`", "`unit`: second, minute, hour, day, week, month or year");
             }
             if limit_at.is_none() {
-                self.report(at, "no `requests_per_unit`", "`requests_per_unit`: how many; 0 lets nothing pass");
+                self.report(
+                    at,
+                    "no `requests_per_unit`",
+                    "`requests_per_unit`: how many; 0 lets nothing pass",
+                );
             }
             let window = Duration::from_secs(unit?);
             let quota = Quota::new(Algorithm::FixedWindow, limit?.into(), window).and_then(Quota::aligned);
@@ -183,7 +194,9 @@ impl Reader {
         let units = number.and_then(|number| u32::try_from(number).ok()).filter(|units| *units <= LIMIT_MAX);
         if units.is_none() {
             let text = if let Value::Text(text) = &at.node.value { text.clone() } else { shown(at.node) };
-            let expected = format!("a whole number from 0 to {LIMIT_MAX}; `unlimited: true` instead of it limits nobody");
+            let expected = format!(
+                "a whole number from 0 to {LIMIT_MAX}; `unlimited: true` instead of it limits nobody"
+            );
             self.report(at, text, expected);
         }
         units
@@ -197,7 +210,9 @@ impl Reader {
         let mut names = Vec::with_capacity(items.len());
         for item in &items {
             let Some(fields) = self.fields(item, &REPLACED) else { continue };
-            let Some(name) = fields.get("name").and_then(|at| self.scalar(&at)).filter(|name| !name.is_empty()) else {
+            let Some(name) =
+                fields.get("name").and_then(|at| self.scalar(&at)).filter(|name| !name.is_empty())
+            else {
                 self.report(item, "no `name`", "`name`: which limit is replaced");
                 continue;
             };
@@ -238,5 +253,7 @@ impl Reader {
 
 /// Whether it is a whole number that is one in every version of YAML: `010` is 8 in one and 10 in the other.
 fn is_whole(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'))
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'))
 }

@@ -15,7 +15,9 @@ use crate::policy::problem::{Problem, Problems};
 use crate::policy::spec::check::so_many;
 use crate::policy::spec::import::names::{self, Names};
 use crate::policy::spec::import::pattern::{Pattern, fact, labelled, literal};
-use crate::policy::spec::{KeySpec, Limits, NamedQuota, Places, PolicySpec, REPLACES_MAX, RULES_MAX, RuleSpec};
+use crate::policy::spec::{
+    KeySpec, Limits, NamedQuota, Places, PolicySpec, REPLACES_MAX, RULES_MAX, RuleSpec,
+};
 use crate::policy::template::Template;
 
 /// The group of all limits with `quota_mode`: one that has room is enough.
@@ -47,7 +49,8 @@ impl<'e> Step<'e> {
 
 pub(super) fn policy(sheet: &Sheet) -> Result<PolicySpec, Problems> {
     let mut problems = Problems::none(&sheet.source);
-    let descriptors = so_many("descriptors", sheet.entries.iter().map(Entry::count).sum(), 0, DESCRIPTORS_MAX);
+    let descriptors =
+        so_many("descriptors", sheet.entries.iter().map(Entry::count).sum(), 0, DESCRIPTORS_MAX);
     if problems.checked(descriptors, || (Place::UNKNOWN, "descriptors".to_owned())).is_none() {
         return Err(problems);
     }
@@ -66,7 +69,8 @@ pub(super) fn policy(sheet: &Sheet) -> Result<PolicySpec, Problems> {
         return Err(problems);
     }
     let rules = Maker::new(&steps).rules(steps, &mut problems);
-    let few_rules = so_many("rules, with those that only free requests from others", rules.len(), 1, RULES_MAX);
+    let few_rules =
+        so_many("rules, with those that only free requests from others", rules.len(), 1, RULES_MAX);
     problems.checked(few_rules, || (Place::UNKNOWN, "descriptors".to_owned()));
     problems.of_rules(&rules, false);
     let spec = PolicySpec { rules, ..PolicySpec::builder(&*sheet.domain).unchecked() };
@@ -196,9 +200,8 @@ impl<'e> Maker<'e> {
         let template = Template::parse(&keys.template(&step.path, step.is_rule()));
         let template = problems.checked(template, || place("key"))?;
         let quota = step.limit.and_then(|limit| limit.quota);
-        let limits = quota.map_or(Limits::Unlimited, |quota| {
-            Limits::Quotas(vec![NamedQuota { name: "".into(), quota }])
-        });
+        let limits = quota
+            .map_or(Limits::Unlimited, |quota| Limits::Quotas(vec![NamedQuota { name: "".into(), quota }]));
         let replaces = step.limit.map(|limit| self.replaced(limit, name)).unwrap_or_default();
         if replaces.len() > REPLACES_MAX {
             let got = format!("names of {} limits", replaces.len());
@@ -236,7 +239,8 @@ impl Keys {
     fn of(keys: &[&str]) -> Self {
         let escaped: Vec<String> =
             keys.iter().map(|key| key.replace('%', "%25").replace(',', "%2C")).collect();
-        let name = |(at, key): (usize, &&str)| match keys[..at].iter().filter(|before| *before == key).count() {
+        let name = |(at, key): (usize, &&str)| match keys[..at].iter().filter(|before| *before == key).count()
+        {
             0 => (*key).to_owned(),
             before => format!("{key}#{}", before + 1),
         };
