@@ -327,6 +327,12 @@ pub(crate) enum PolicyCommand {
     /// Says what is wrong with policies before they are used
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
     Check(PolicyCheckOptions),
+    /// Turns limits of envoyproxy/ratelimit or Limitador into a policy, on standard output
+    #[command(
+        after_help = "Exit status: 0 converted, 1 something is wrong with them, 2 could not read them.\n\
+                      docs/envoy-ratelimit.md says what differs."
+    )]
+    Convert(PolicyConvertOptions),
     /// Tests what a policy decides, in virtual time
     #[command(after_help = "Exit status: 0 all is as expected, 1 something is not, 2 could not test.\n\
                       docs/cli.md says what cases look like.")]
@@ -346,6 +352,21 @@ pub(crate) struct PolicyTestOptions {
     /// How to print what was found
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyConvertOptions {
+    /// Files of one of them; those for one domain are put together
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The domain or namespace to convert, where the files have several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+
+    /// What FILE is written in; otherwise its ending says it
+    #[arg(long, value_name = "SYNTAX", value_enum)]
+    pub(crate) syntax: Option<Syntax>,
 }
 
 #[derive(Debug, Args)]

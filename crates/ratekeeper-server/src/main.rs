@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => and_no_more(commands::demo::run(&options)),
         Command::Doctor(options) => commands::doctor::run(&options),
         Command::Policy(PolicyCommand::Check(options)) => commands::policy::check(&options),
+        Command::Policy(PolicyCommand::Convert(options)) => commands::policy::convert(&options),
         Command::Policy(PolicyCommand::Test(options)) => commands::policy::test(&options),
         Command::Overrides(command) => commands::operate::overrides(&command),
         Command::Mode(command) => commands::operate::mode(&command),

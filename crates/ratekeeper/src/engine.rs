@@ -5,6 +5,7 @@
 //! outage means, and what is given back when a request is over. Every verb is written once, on `Demand`.
 
 mod adjust;
+mod any;
 mod counters;
 mod demand;
 mod hold;

@@ -35,6 +35,11 @@ impl<'r> Terms<'r> {
         Ok(Self { purpose: Purpose::Check, under: Some(Reservation::hold(id, hold)?) })
     }
 
+    /// Changes nothing, under no id.
+    pub(super) const fn look() -> Self {
+        Self { purpose: Purpose::Peek, under: None }
+    }
+
     pub(super) fn is_peek(&self) -> bool {
         self.purpose == Purpose::Peek
     }
@@ -328,9 +333,16 @@ impl Demand<'_> {
         at_once(self.decide::<A>(&terms)).map(|answer| answer.map(|answer| *decision = answer))
     }
 
+    pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
+        if self.has_alternatives() {
+            return Box::pin(self.decide_any::<A>(terms)).await;
+        }
+        self.decide_together::<A>(terms).await
+    }
+
     /// This process's part is charged first, because it costs nothing, and given back if the shared part
     /// denies. For that moment others may find it taken, but never more is admitted than there is.
-    pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
+    pub(super) async fn decide_together<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         if let Some(denied) = self.penalised_here(terms)? {
             self.count_final(&denied, terms);
             return Ok(denied);
@@ -359,7 +371,7 @@ impl Demand<'_> {
             return Ok(self.followed(decision, terms));
         }
         self.undo(&own, &first, terms);
-        let first = self.own_part(&own, &Terms { purpose: Purpose::Peek, under: None }, true).await?;
+        let first = self.own_part(&own, &Terms::look(), true).await?;
         Ok(self.followed(first.joined(&second), terms))
     }
 

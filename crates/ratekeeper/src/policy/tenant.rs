@@ -124,7 +124,7 @@ impl ServiceLimiter {
         let mut demand = Demand::new(Held::Borrowed(&self.engine), 1, []).into_owned();
         for (policy, rule) in rules.filter(|(_, rule)| rule.owner.is_some()) {
             if let Some(asked) = rule.relieved(policy, scope)? {
-                demand.push(asked);
+                demand.push(asked, &[]);
             }
         }
         if demand.is_limited() {
