@@ -76,8 +76,8 @@ pub use expression::{Condition, Cost, EvaluationError, Paths, Requires};
 pub use limiter::{PolicyLimiter, ServiceLimiter};
 pub use problem::{Problem, Problems};
 pub use request::{
-    Body, Client, Facts, Identity, JsonBody, Needs, Request, RequestFacts, Scalar, canonical_path,
-    parameter_of,
+    Body, Client, Descriptor, Facts, Identity, JsonBody, Needs, Request, RequestFacts, Scalar,
+    canonical_path, parameter_of,
 };
 pub use spec::{
     A_LENGTH_OF_TIME, CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, NamedQuota, Network,

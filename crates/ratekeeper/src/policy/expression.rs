@@ -12,7 +12,8 @@
 //! # What expressions see
 //! `method`, `path`, `route`, `query.NAME`, `header.NAME` or
 //! `header["x-api-key"]`, `cookie.NAME`, `client.ip`, `client.address` and
-//! `identity.NAME` are single values, text unless a claim is a number or a bool.
+//! `identity.NAME` are single values, text unless a claim is a number or a bool. Of a proxy's descriptor,
+//! `descriptor.KEY` is the value of an entry and `descriptor_keys` the keys of all.
 //! `body` is the JSON body; a request without one has an empty object. A JSON
 //! number is an int if its value is whole, however it is written, and a double
 //! otherwise.

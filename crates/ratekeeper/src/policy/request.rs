@@ -5,6 +5,7 @@
 //! Nothing is computed unless it is asked for, and what costs something to
 //! obtain (reading the body) is known beforehand from the policy's [`Needs`].
 
+mod descriptor;
 mod fact;
 mod identity;
 mod json;
@@ -22,6 +23,7 @@ use serde_json::Value as Json;
 
 use super::address::{AddressText, Addresses, in_words};
 use super::expression::STEPS_DEFAULT;
+pub use descriptor::Descriptor;
 pub(super) use fact::Fact;
 #[cfg(feature = "policy")]
 pub(super) use fact::NAMESPACES;
@@ -70,6 +72,11 @@ pub trait Facts {
     /// What the service knows about the caller after it was authenticated:
     /// `org`, `project`, `user`, `plan`, or any other claim.
     fn claim(&self, name: &str) -> Option<Scalar<'_>>;
+
+    /// What a proxy tells instead of a request.
+    fn descriptor(&self) -> Option<&Descriptor<'_>> {
+        None
+    }
 
     /// The last query parameter of that name, decoded, which is the one that frameworks hand out.
     fn query(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -240,6 +247,8 @@ impl<'a> Request<'a> {
             Fact::Cookie(name) => self.facts.cookie(name),
             Fact::ClientIp => self.client().map(Client::ip),
             Fact::ClientAddress => self.client().map(Client::address_text),
+            Fact::Descriptor(key) => self.facts.descriptor()?.get(key),
+            Fact::DescriptorKeys => self.facts.descriptor().map(Descriptor::keys),
             Fact::Query(_) | Fact::Body(_) => None,
             Fact::Claim(name) => match self.facts.claim(name)? {
                 Scalar::Text(Cow::Borrowed(text)) => Some(text),
@@ -264,6 +273,8 @@ impl<'a> Request<'a> {
             Fact::ClientIp => self.client()?.ip().into(),
             Fact::ClientAddress => self.client()?.address_text().into(),
             Fact::Claim(name) => return self.facts.claim(name),
+            Fact::Descriptor(key) => self.facts.descriptor()?.get(key)?.into(),
+            Fact::DescriptorKeys => self.facts.descriptor()?.keys().into(),
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A template is parsed once and turns a request into a [`Subject`]: the text
 //! that a limit counts under. What stands between the braces is replaced by the
 //! request's value, `{{` and `}}` are braces. If any value is missing, empty or
-//! no scalar, the template does not resolve.
+//! no scalar, the template does not resolve; only an entry of a descriptor may be empty.
 //!
 //! # No value can imitate another key
 //! - In values, everything but letters, digits and ``-._~@/+=$!*'()`` is written
@@ -49,6 +49,10 @@ pub const SUBJECT_PLAIN_BYTES_MAX: usize = 200;
 /// is followed by anything but another `#` or 64 digits of a digest.
 const FALLBACK: &str = "#fallback:";
 const UNREADABLE: &str = "#unreadable";
+
+/// What an entry without a value is in a subject. A proxy sends one where a client sends an empty header, and nobody
+/// escapes a limit so. No value is written like it: a `%` begins an escape.
+const EMPTY_ENTRY: &str = "%";
 
 /// The longest name of a plan, an organisation or a project, in bytes.
 const PLAIN_BYTES_MAX: usize = 512;
@@ -318,10 +322,12 @@ impl Template {
     }
 
     fn write_text(&self, fact: &Fact, text: &str, writer: &mut Writer<'_>) -> Option<()> {
+        let is_entry = matches!(fact, Fact::Descriptor(_) | Fact::DescriptorKeys);
         match (&self.hashing, fact) {
-            _ if text.is_empty() => return None,
+            _ if text.is_empty() && !is_entry => return None,
             (Some(hashing), _) => writer.push(hashing.digest_of(text).as_str()),
             (None, Fact::ClientIp) => writer.push(text),
+            (None, _) if text.is_empty() => writer.push(EMPTY_ENTRY),
             (None, _) => writer.push_escaped(text, &self.plain),
         }
         Some(())
@@ -355,6 +361,7 @@ impl Template {
             let (value, after) = rest.split_at_checked(end)?;
             values[index] = match fact {
                 Fact::ClientIp => ip_as_written(value)?,
+                Fact::Descriptor(_) | Fact::DescriptorKeys if value == EMPTY_ENTRY => String::new(),
                 _ => escape::unescaped(value)?,
             };
             rest = after;

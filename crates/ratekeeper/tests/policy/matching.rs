@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use ratekeeper::policy::{
-    Addresses, Ask, Body, CompileOptions, Condition, Facts, KeyFunction, Policy, Request, RequestFacts,
-    Scalar,
+    Addresses, Ask, Body, CompileOptions, Condition, Descriptor, Facts, KeyFunction, Policy, Request,
+    RequestFacts, Scalar,
 };
 use ratekeeper::{Decision, Level, Origin};
 
@@ -47,6 +47,9 @@ impl Facts for Partly {
     fn claim(&self, _: &str) -> Option<Scalar<'_>> {
         None
     }
+    fn descriptor(&self) -> Option<&Descriptor<'_>> {
+        Facts::descriptor(&self.facts)
+    }
 }
 
 const METHODS: [&str; 4] = ["GET", "POST", "PUT", "get"];
@@ -72,6 +75,8 @@ fn conditions() -> impl Strategy<Value = String> {
         4 => one_of(&PATHS).prop_map(|text| format!("path.startsWith('{text}')")),
         1 => Just("path.startsWith('')".to_owned()),
         1 => Just("path.endsWith('/b')".to_owned()),
+        2 => Just("descriptor_keys == 'k,k' && descriptor['k#2'] == '1'".to_owned()),
+        1 => Just("descriptor_keys in ['k', 'l', null]".to_owned()),
         2 => Just("has(header.x)".to_owned()),
         2 => Just("header.x == '1'".to_owned()),
         1 => Just(many),
@@ -95,7 +100,12 @@ fn requests() -> impl Strategy<Value = Partly> {
         |(method, path, route, header, (has_method, has_path))| {
             let facts = RequestFacts::new(method, path);
             let facts = route.into_iter().fold(facts, RequestFacts::route);
-            let facts = header.into_iter().fold(facts, |facts, value| facts.header("x", value));
+            let facts = match header {
+                Some(value) => {
+                    facts.header("x", value).descriptor([("k", "1"), ("k", value)].into_iter().collect())
+                }
+                None => facts,
+            };
             Partly { facts, has_method, has_path }
         },
     )

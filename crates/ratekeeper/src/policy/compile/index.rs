@@ -1,7 +1,7 @@
 //! Which rules could apply to a request, found without looking at the others.
 //!
 //! Every rule stands in one place: under the routes, the paths or the methods that
-//! its condition requires, whichever says most; or among those that are always
+//! its condition requires (or the keys of a descriptor), whichever says most; or among those that are always
 //! looked at. A request that does not say what it is looked up by gets all rules
 //! of that place: their conditions fail then, and that must be seen.
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::Rule;
 use crate::policy::expression::{Condition, Paths};
-use crate::policy::request::Facts;
+use crate::policy::request::{Descriptor, Facts};
 
 /// Numbers of rules, in their order.
 pub(in crate::policy) type Candidates = SmallVec<[u16; 16]>;
@@ -27,6 +27,7 @@ pub(in crate::policy) struct Index {
     prefixes: Vec<(usize, ByText)>,
     prefixed: Vec<u16>,
     methods: Table,
+    descriptors: Table,
     /// Whether any rule is found by what a request says.
     is_looked_up: bool,
 }
@@ -72,7 +73,9 @@ impl Index {
                 index.always.push(number);
                 continue;
             };
-            if let Some(routes) = &requires.routes {
+            if let Some(keys) = &requires.descriptor_keys {
+                index.descriptors.add(keys, number);
+            } else if let Some(routes) = &requires.routes {
                 index.routes.add(routes, number);
             } else if let Some(paths) = &requires.paths {
                 index.add_paths(paths, number);
@@ -126,6 +129,9 @@ impl Index {
             places += usize::from(!rules.is_empty());
             found.extend_from_slice(rules);
         };
+        if !self.descriptors.all.is_empty() {
+            add(self.descriptors.find(facts.descriptor().map(Descriptor::keys)));
+        }
         if !self.routes.all.is_empty() {
             add(self.routes.find(facts.route()));
         }

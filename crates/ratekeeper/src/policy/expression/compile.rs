@@ -204,7 +204,8 @@ impl Compiler<'_> {
 
     /// The same, if there are names in it at all.
     fn names<'x>(&self, expr: &'x IdedExpr) -> Option<&'x str> {
-        self.namespace(expr).filter(|namespace| !matches!(*namespace, "method" | "path" | "route"))
+        self.namespace(expr)
+            .filter(|namespace| !matches!(*namespace, "method" | "path" | "route" | "descriptor_keys"))
     }
 
     fn field(&mut self, expr: &IdedExpr, select: &SelectExpr) -> Compilation {

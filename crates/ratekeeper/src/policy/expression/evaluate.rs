@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::node::{Comparison, Literal, Node, TextTest};
 use super::pattern::Pattern;
 use super::value::{BYTES_PER_STEP, Evaluated, Fault, Value};
-use crate::policy::request::{Body, COOKIE_LINES_MAX, Fact, Request, Scalar};
+use crate::policy::request::{Body, COOKIE_LINES_MAX, Descriptor, Fact, Request, Scalar};
 
 /// How much text is searched, or looked through for a parameter, in the time of one step.
 pub(super) const SEARCHED_PER_STEP: usize = 16;
@@ -52,6 +52,9 @@ impl<'e> Run<'e> {
             Fact::Query(_) => self.charge(facts.query_string().map_or(0, str::len) / SEARCHED_PER_STEP),
             Fact::Header(_) => self.charge(facts.header_lines() / LINES_PER_STEP),
             Fact::Cookie(_) => self.charge_for_cookies(),
+            Fact::Descriptor(_) => {
+                self.charge(facts.descriptor().map_or(0, Descriptor::len) / LINES_PER_STEP)
+            }
             _ => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 //! policy of a hundred rules only looks at those that could apply.
 
 use super::node::{Comparison, Literal, Node, TextTest};
-use crate::policy::request::{Fact, Facts};
+use crate::policy::request::{Descriptor, Fact, Facts};
 
 /// More alternatives than these are no help to an index.
 const ALTERNATIVES_MAX: usize = 64;
@@ -22,6 +22,8 @@ pub struct Requires {
     pub routes: Option<Vec<Box<str>>>,
     /// The path is one of these.
     pub paths: Option<Vec<Paths>>,
+    /// The keys of the descriptor are one of these.
+    pub descriptor_keys: Option<Vec<Box<str>>>,
 }
 
 /// Paths that a condition can be true for.
@@ -73,6 +75,8 @@ impl Requires {
         (self.methods.is_some() && misses(&self.methods, facts.method()))
             || (self.routes.is_some() && misses(&self.routes, facts.route()))
             || misses_path()
+            || (self.descriptor_keys.is_some()
+                && misses(&self.descriptor_keys, facts.descriptor().map(Descriptor::keys)))
     }
 
     pub(super) fn of(node: &Node) -> Self {
@@ -106,6 +110,7 @@ impl Requires {
         match fact {
             Fact::Method => requires.methods = Some(texts.map(Box::from).collect()),
             Fact::Route => requires.routes = Some(texts.map(Box::from).collect()),
+            Fact::DescriptorKeys => requires.descriptor_keys = Some(texts.map(Box::from).collect()),
             Fact::Path => requires.paths = Some(texts.map(|text| Paths::Is(text.into())).collect()),
             _ => {}
         }
@@ -118,6 +123,9 @@ impl Requires {
             methods: in_both(self.methods, other.methods, |a, b| (a == b).then(|| a.clone())),
             routes: in_both(self.routes, other.routes, |a, b| (a == b).then(|| a.clone())),
             paths: in_both(self.paths, other.paths, Paths::and),
+            descriptor_keys: in_both(self.descriptor_keys, other.descriptor_keys, |a, b| {
+                (a == b).then(|| a.clone())
+            }),
         }
     }
 
@@ -134,6 +142,7 @@ impl Requires {
         none(self.methods.as_ref().map(Vec::len))
             || none(self.routes.as_ref().map(Vec::len))
             || none(self.paths.as_ref().map(Vec::len))
+            || none(self.descriptor_keys.as_ref().map(Vec::len))
     }
 
     /// One of them holds, so only both lists together will do.
@@ -142,6 +151,7 @@ impl Requires {
             methods: together(self.methods, other.methods),
             routes: together(self.routes, other.routes),
             paths: together(self.paths, other.paths),
+            descriptor_keys: together(self.descriptor_keys, other.descriptor_keys),
         }
     }
 }

@@ -15,6 +15,7 @@ fn facts() -> RequestFacts {
         .claim("plan", "free")
         .claim("seats", 5_i64)
         .claim("admin", true)
+        .descriptor([("user", "ann"), ("user", "bob"), ("a.b", "7"), ("empty", "")].into_iter().collect())
         .json(json!({
             "origins": [1, 2, 3], "destinations": [1, 2, 3, 4], "n": 3.0, "half": 0.5, "none": null,
             "text": "caf\u{e9}", "max": i64::MAX, "huge": u64::MAX, "items": [{"kind": "a", "size": 1}, {"kind": "b"}],
@@ -45,6 +46,9 @@ fn conditions_see_every_fact() {
         r#"cookie.session == "s1""#,
         r#"client.ip == "2001:db8::/64" && client.address == "2001:db8::7""#,
         "identity.seats >= 5 && identity.admin && identity.seats < 5.5",
+        "descriptor_keys == 'user,user,a.b,empty' && descriptor.user == 'ann' && descriptor['user#2'] == 'bob'",
+        "int(descriptor['a.b']) == 7 && descriptor.empty == '' && has(descriptor.empty) && 'user#2' in descriptor",
+        "!has(descriptor.missing) && descriptor['user#3'] == null && !('user#4' in descriptor)",
         "size(body.origins) == 3 && size(body.text) == 4 && size(body) == 10",
         "body.n == 3 && body.n * 2 == 6 && body.half * 2.0 == 1.0 && body.huge > 1.8e19",
         "has(body.none) && body.none == null && !has(body.missing) && has(body.nested.a.b)",
@@ -234,6 +238,11 @@ fn mistakes_are_told_with_their_place() {
         ("header['a b'] == 'x'", "got `a b`; expected the name of a header"),
         ("header[method] == 'x'", "column 8: got an unknown name in `header`; expected a name in quotes"),
         ("method.x == 'x'", "got `method.x`; expected `method`, which has no parts"),
+        (
+            "descriptor_keys.x == 'x'",
+            "got `descriptor_keys.x`; expected `descriptor_keys`, which has no parts",
+        ),
+        ("descriptor == 'x'", "got `descriptor` without a name; expected `descriptor.user`"),
         ("client.port == 'x'", "got \"port\"; expected ip or address"),
         ("identity.org.name == 'x'", "got a field of `identity.org`; expected a single value"),
         (
@@ -347,7 +356,8 @@ fn what_a_condition_requires_is_known() {
             };
             paths.iter().map(shown).collect::<Vec<_>>().join(",")
         });
-        format!("{} {} {paths}", words(requires.methods), words(requires.routes))
+        let keys = requires.descriptor_keys.map_or(String::new(), |keys| format!(" [{}]", keys.join(";")));
+        format!("{} {} {paths}{keys}", words(requires.methods), words(requires.routes))
     };
     for (text, expected) in [
         ("method == 'POST'", "POST any any"),
@@ -362,6 +372,9 @@ fn what_a_condition_requires_is_known() {
         ("method == 'A' ? true : false", "any any any"),
         ("method in ['A', 'B'] && method == 'B'", "B any any"),
         ("true", "any any any"),
+        ("descriptor_keys == 'a,b' && descriptor.a == 'x'", "any any any [a,b]"),
+        ("descriptor_keys in ['a', 'b'] || descriptor_keys == 'c'", "any any any [a;b;c]"),
+        ("descriptor_keys == 'a' && descriptor_keys == 'b'", "any any any []"),
     ] {
         assert_eq!(requires(text), expected, "{text}");
     }
@@ -376,4 +389,16 @@ fn what_a_condition_requires_is_known() {
     assert!(rules_out(RequestFacts::new("GET", "/api/x").route("/r")));
     assert!(rules_out(RequestFacts::new("POST", "/x").route("/r")));
     assert!(rules_out(RequestFacts::new("POST", "/api/x").route("/q")));
+    let condition = Condition::parse("descriptor_keys == 'a' && descriptor.a == 'x'").unwrap();
+    let of_keys = |keys: &[&'static str]| {
+        RequestFacts::default().descriptor(keys.iter().map(|key| (*key, "y")).collect())
+    };
+    assert!(!condition.requires().rules_out(&of_keys(&["a"])));
+    assert!(condition.requires().rules_out(&of_keys(&["a", "a"])));
+    assert!(!condition.requires().rules_out(&RequestFacts::default()), "the condition says it");
+    assert_eq!(
+        evaluate("descriptor_keys == 'a' || descriptor.a == 'x'", &RequestFacts::default()),
+        Ok(false)
+    );
+    assert_eq!(evaluate("descriptor_keys == null", &RequestFacts::default()), Ok(true));
 }

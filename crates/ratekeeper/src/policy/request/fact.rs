@@ -4,8 +4,19 @@ use super::Needs;
 use crate::policy::syntax::SyntaxError;
 
 /// The first word of whatever can be asked.
-pub(in crate::policy) const NAMESPACES: [&str; 9] =
-    ["method", "path", "route", "query", "header", "cookie", "body", "client", "identity"];
+pub(in crate::policy) const NAMESPACES: [&str; 11] = [
+    "method",
+    "path",
+    "route",
+    "query",
+    "header",
+    "cookie",
+    "body",
+    "client",
+    "identity",
+    "descriptor",
+    "descriptor_keys",
+];
 
 /// One thing that can be asked about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +33,8 @@ pub(in crate::policy) enum Fact {
     ClientIp,
     ClientAddress,
     Claim(Box<str>),
+    Descriptor(Box<str>),
+    DescriptorKeys,
 }
 
 impl Fact {
@@ -38,7 +51,8 @@ impl Fact {
             ("method", None) => Ok(Fact::Method),
             ("path", None) => Ok(Fact::Path),
             ("route", None) => Ok(Fact::Route),
-            ("method" | "path" | "route", Some(name)) => {
+            ("descriptor_keys", None) => Ok(Fact::DescriptorKeys),
+            ("method" | "path" | "route" | "descriptor_keys", Some(name)) => {
                 wrong(&format!("`{namespace}.{name}`"), &format!("`{namespace}`, which has no parts"))
             }
             ("query", Some(name)) if !name.is_empty() => Ok(Fact::Query(name.into())),
@@ -62,7 +76,8 @@ impl Fact {
             ("client", Some("address")) => Ok(Fact::ClientAddress),
             ("client", Some(name)) => Err(SyntaxError::unknown(text, name_at, name, &["ip", "address"])),
             ("identity", Some(name)) if !name.is_empty() => Ok(Fact::Claim(name.into())),
-            ("query" | "header" | "cookie" | "body" | "client" | "identity", _) => {
+            ("descriptor", Some(name)) if !name.is_empty() => Ok(Fact::Descriptor(name.into())),
+            ("query" | "header" | "cookie" | "body" | "client" | "identity" | "descriptor", _) => {
                 wrong(&format!("`{namespace}` without a name"), &format!("`{}`", example(namespace)))
             }
             _ => Err(SyntaxError::unknown(text, offset, namespace, &NAMESPACES)),
@@ -88,6 +103,7 @@ pub(in crate::policy) fn example(namespace: &str) -> &'static str {
         "cookie" => "cookie.session",
         "body" => "body.tenant_id",
         "client" => "client.ip",
+        "descriptor" => "descriptor.user",
         _ => "identity.user",
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value as Json;
 
-use super::{Body, Facts, Identity, JsonBody, Scalar, canonical_path};
+use super::{Body, Descriptor, Facts, Identity, JsonBody, Scalar, canonical_path};
 
 /// The facts of a request as plain data, for whoever has no request at hand:
 /// tests, replays, an API that is told about requests elsewhere.
@@ -31,6 +31,7 @@ pub struct RequestFacts {
     body: JsonBody,
     peer: Option<IpAddr>,
     identity: Identity,
+    descriptor: Option<Descriptor<'static>>,
 }
 
 impl RequestFacts {
@@ -95,6 +96,12 @@ impl RequestFacts {
     pub fn identity(self, identity: Identity) -> Self {
         Self { identity, ..self }
     }
+
+    /// Sets what a proxy tells instead of a request.
+    #[must_use]
+    pub fn descriptor(self, descriptor: Descriptor<'static>) -> Self {
+        Self { descriptor: Some(descriptor), ..self }
+    }
 }
 
 impl Facts for RequestFacts {
@@ -137,5 +144,9 @@ impl Facts for RequestFacts {
 
     fn claim(&self, name: &str) -> Option<Scalar<'_>> {
         self.identity.get(name)
+    }
+
+    fn descriptor(&self) -> Option<&Descriptor<'_>> {
+        self.descriptor.as_ref()
     }
 }

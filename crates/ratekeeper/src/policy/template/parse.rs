@@ -53,15 +53,25 @@ fn placeholder(text: &str, at: usize, name: &str) -> Result<Fact, SyntaxError> {
         let expected = format!("`{}`, without spaces", name.trim());
         return Err(SyntaxError::new(text, at, quoted(name), expected));
     }
-    let (namespace, name) = match name.split_once('.') {
-        Some((namespace, name)) => (namespace, Some(name)),
-        None => (name, None),
+    let (namespace, name) = match (in_brackets(name), name.split_once('.')) {
+        (Some((namespace, name)), _) | (None, Some((namespace, name))) => (namespace, Some(name)),
+        (None, None) => (name, None),
     };
     let fact = Fact::named(text, at, namespace, name)?;
     if fact == Fact::ClientAddress {
         return Err(SyntaxError::new(text, at, "`client.address`", "`client.ip`: IPv6 counts by network"));
     }
     Ok(fact)
+}
+
+/// `descriptor['a.b']`, as expressions have it: the namespace and the name.
+fn in_brackets(text: &str) -> Option<(&str, &str)> {
+    let (namespace, rest) = text.split_once('[')?;
+    let quoted = rest.strip_suffix(']')?;
+    let within = |quote: char| quoted.strip_prefix(quote)?.strip_suffix(quote);
+    let name = within('\'').or_else(|| within('"'))?;
+    // A body has names within names, which dots are between.
+    (!namespace.contains('.') && namespace != "body").then_some((namespace, name))
 }
 
 const NOT_PERCENT: &str = "something that separates two values, such as `:`; `%` is in escaped values too";

@@ -14,6 +14,11 @@ fn facts() -> RequestFacts {
         .claim("user", 42_i64)
         .claim("admin", true)
         .claim("a:b", "colon")
+        .descriptor(
+            [("user", "ann"), ("user", "b:b"), ("path", "/x/"), ("a.b", "dot"), ("c", "")]
+                .into_iter()
+                .collect(),
+        )
         .body(
             br#"{"tenant_id": "t:1", "language": "en", "n": 42.0, "half": 0.5, "big": 18446744073709551615,
                   "none": null, "list": [{"id": 7}], "deep": {"er": "x"}, "empty": ""}"#,
@@ -46,6 +51,10 @@ fn templates_are_filled_from_the_request() {
     check("everyone", Some("everyone"));
     check("{{literally}} {identity.org}", Some("{literally} acme"));
     check("caf\u{e9}:{identity.org}", Some("caf\u{e9}:acme"));
+    check("{descriptor.user}|{descriptor.user#2}|{descriptor.path}", Some("ann|b%3Ab|/x/"));
+    check("{descriptor['a.b']}|{descriptor[\"c\"]}|{descriptor.a.b}", Some("dot|%|dot"));
+    check("{descriptor_keys}", Some("user%2Cuser%2Cpath%2Ca.b%2Cc"));
+    check("{header['x-api-key']}", Some("abc"));
 }
 
 #[test]
@@ -56,6 +65,8 @@ fn what_is_missing_empty_or_no_scalar_does_not_resolve() {
         "{query.empty}",
         "{query.missing}",
         "{cookie.missing}",
+        "{descriptor.missing}",
+        "{descriptor.user#3}",
         "{body.none}",
         "{body.list}",
         "{body.list.1.id}",
