@@ -3,11 +3,6 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use smallvec::SmallVec;
-
-/// Entries of a descriptor that take no allocation of their own.
-const INLINE: usize = 4;
-
 /// The entries by which a proxy such as Envoy tells what a request is, in their order.
 ///
 /// ```
@@ -20,7 +15,7 @@ const INLINE: usize = 4;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Descriptor<'a> {
-    entries: SmallVec<[(Cow<'a, str>, Cow<'a, str>); INLINE]>,
+    entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     keys: OnceLock<String>,
 }
 
