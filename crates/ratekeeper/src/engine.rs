@@ -14,6 +14,7 @@ mod penalty;
 mod raw;
 mod strict;
 mod terms;
+mod together;
 mod verbs;
 mod wait;
 
