@@ -83,9 +83,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
-    let encrypted = |spoken: &[&str]| {
-        certificates.as_ref().map(|certificates| certificates.acceptor(spoken)).transpose()
-    };
+    let encrypted =
+        |spoken: &[&str]| certificates.as_ref().map(|certificates| certificates.acceptor(spoken)).transpose();
     let tls = encrypted(&["h2", "http/1.1"])?;
     let stop = Stop::default();
     let notifying = notifying.map(|notifying| notifying.start(&api, &stop));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    Algorithm, COST_BEYOND, Decision, DecisionParts, Field, InvalidInput, Level, Origin, Receipt, VerdictParts,
+    Algorithm, COST_BEYOND, Decision, DecisionParts, Field, InvalidInput, Level, Origin, Receipt,
+    VerdictParts,
 };
 
 use super::outage::{Away as _, ByRules, Undecided};
@@ -66,8 +67,10 @@ impl Demand<'_> {
                 ..VerdictParts::new(verdict.name(), *verdict.quota())
             });
             let algorithm = verdict.quota().algorithm();
-            if !matches!(algorithm, Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket) {
-                let expected = "fixed_window, token_bucket or leaky_bucket: others need the decision that charged them";
+            if !matches!(algorithm, Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket)
+            {
+                let expected =
+                    "fixed_window, token_bucket or leaky_bucket: others need the decision that charged them";
                 return Err(InvalidInput::new(Field::Algorithm, algorithm.as_str(), expected).into());
             }
         }

@@ -34,8 +34,7 @@ impl ServiceLimiter {
         if mode == Mode::Off {
             return Ok(Demand::new(engine, cost, []));
         }
-        let is_blocked =
-            switches.as_ref().is_some_and(|all| all.blocks_key(rule.as_str(), &subject, now));
+        let is_blocked = switches.as_ref().is_some_and(|all| all.blocks_key(rule.as_str(), &subject, now));
         let within = |percent| Key::new(rule, &subject).is_ok_and(|key| key.is_within(percent));
         let is_enforced = mode == Mode::On && switch.enforce_percent.is_none_or(within);
         let set = LimitSet { quotas: [(rule, quota)].into(), level: Level::Custom };

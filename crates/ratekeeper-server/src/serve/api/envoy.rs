@@ -187,9 +187,10 @@ fn limited(
     (requests, unit, units): (u32, u64, u64),
 ) -> Result<Demand<'static>, Problem> {
     let unit = usize::try_from(unit).ok().and_then(|unit| UNITS.get(unit)).filter(|unit| **unit > 0);
-    let window = unit.copied().map(Duration::from_secs).ok_or_else(|| {
-        Problem::wrong("limit.unit", "SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR")
-    })?;
+    let window = unit
+        .copied()
+        .map(Duration::from_secs)
+        .ok_or_else(|| Problem::wrong("limit.unit", "SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR"))?;
     if demand.is_limited() {
         return Ok(demand.limited_to(requests.into(), window));
     }
@@ -326,7 +327,8 @@ mod tests {
 
     #[test]
     fn no_two_descriptors_have_one_subject() {
-        let subject = |entries: &[(&'static str, &'static str)]| subject_of(&entries.iter().copied().collect());
+        let subject =
+            |entries: &[(&'static str, &'static str)]| subject_of(&entries.iter().copied().collect());
         assert_eq!(subject(&[("a", "1"), ("b", "2")]), "a=1,b=2,");
         assert_eq!(subject(&[("a", "1,b=2")]), "a=1%2Cb%3D2,");
         assert_eq!(subject(&[("a", ""), ("%", "")]), "a=,%25=,");
@@ -339,7 +341,9 @@ mod tests {
 
     #[test]
     fn units_are_envoys() {
-        for (seconds, unit) in [(1, 1), (60, 2), (3_600, 3), (86_400, 4), (2_592_000, 5), (604_800, 7), (10, 0)] {
+        for (seconds, unit) in
+            [(1, 1), (60, 2), (3_600, 3), (86_400, 4), (2_592_000, 5), (604_800, 7), (10, 0)]
+        {
             assert_eq!(unit_of(Duration::from_secs(seconds)), unit, "{seconds}");
         }
     }

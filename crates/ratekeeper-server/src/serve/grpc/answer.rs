@@ -45,7 +45,10 @@ pub(super) enum AnswerBody {
     /// That all is well.
     Trailers,
     /// Messages as they come; when no more do, the server finishes.
-    Messages { messages: Receiver<Bytes>, _under_way: UnderWay },
+    Messages {
+        messages: Receiver<Bytes>,
+        _under_way: UnderWay,
+    },
     Nothing,
 }
 

@@ -159,7 +159,9 @@ fn only_message(body: &Bytes) -> Result<&[u8], Ended> {
         0 if length == message.len() => Ok(message),
         0 if length > message.len() => Err(Ended::failed(Code::Internal, "the message has not come whole")),
         0 => Err(Ended::failed(Code::Internal, "expected one message")),
-        1 => Err(Ended(Outcome::Invalid, Code::Unimplemented, "expected a message without compression".into())),
+        1 => {
+            Err(Ended(Outcome::Invalid, Code::Unimplemented, "expected a message without compression".into()))
+        }
         _ => Err(Ended::failed(Code::Internal, "what stands before the message is nothing of gRPC")),
     }
 }
@@ -202,9 +204,9 @@ mod tests {
     #[test]
     fn the_caller_is_answered_before_it_gives_up() {
         let waits = |fields: &[(&'static str, &'static str)]| {
-            let fields = fields.iter().map(|(name, value)| {
-                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
-            });
+            let fields = fields
+                .iter()
+                .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
             patience(&fields.collect())
         };
         let millis = |millis| Some(Duration::from_millis(millis));
@@ -235,10 +237,13 @@ mod tests {
 
     #[test]
     fn a_call_is_one_whole_message() {
-        let message = |bytes: &'static [u8]| only_message(&Bytes::from_static(bytes)).map(<[u8]>::to_vec).ok();
+        let message =
+            |bytes: &'static [u8]| only_message(&Bytes::from_static(bytes)).map(<[u8]>::to_vec).ok();
         assert_eq!(message(b"\0\0\0\0\x02ab"), Some(b"ab".to_vec()));
         assert_eq!(message(b"\0\0\0\0\0"), Some(Vec::new()));
-        for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\0\x03ab", b"\0\0\0\0\x01ab", b"\x01\0\0\0\x02ab", b"\x07\0\0\0\0"] {
+        for wrong in
+            [&b""[..], b"\0\0\0", b"\0\0\0\0\x03ab", b"\0\0\0\0\x01ab", b"\x01\0\0\0\x02ab", b"\x07\0\0\0\0"]
+        {
             assert_eq!(message(wrong), None, "{wrong:?}");
         }
         assert_eq!(message(b"\0\xff\xff\xff\xffab"), None);

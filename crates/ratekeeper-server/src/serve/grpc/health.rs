@@ -30,7 +30,8 @@ impl Grpc {
 
     /// `Check`.
     pub(super) async fn check_health(&self, message: &[u8]) -> Result<Vec<u8>, Ended> {
-        let service = read_service(message).map_err(|_| Ended::invalid("the message is no HealthCheckRequest"))?;
+        let service =
+            read_service(message).map_err(|_| Ended::invalid("the message is no HealthCheckRequest"))?;
         if !SERVICES.contains(&&*service) {
             return Err(Ended::not_found("there is no such service"));
         }
@@ -44,7 +45,8 @@ impl Grpc {
         under_way: UnderWay,
         finishing: Finishing,
     ) -> Result<AnswerBody, Ended> {
-        let service = read_service(message).map_err(|_| Ended::invalid("the message is no HealthCheckRequest"))?;
+        let service =
+            read_service(message).map_err(|_| Ended::invalid("the message is no HealthCheckRequest"))?;
         let is_known = SERVICES.contains(&&*service);
         // One that the caller has not taken yet, and no more.
         let (sender, receiver) = channel(1);

@@ -34,7 +34,9 @@ pub(super) fn read_call(message: &[u8]) -> Result<EnvoyCall<'_>, Unread> {
     for field in Fields::of(message) {
         match field? {
             (1, value) => call.domain = value.text().unwrap_or(call.domain),
-            (2, Value::Bytes(_)) if call.descriptors.len() == DESCRIPTORS_MAX => return Err(Unread::Descriptors),
+            (2, Value::Bytes(_)) if call.descriptors.len() == DESCRIPTORS_MAX => {
+                return Err(Unread::Descriptors);
+            }
             (2, Value::Bytes(bytes)) => call.descriptors.push(read_descriptor(bytes)?),
             // A `uint32` is as much as fits of what was sent.
             (3, Value::Number(hits)) => call.hits = hits as u32,
@@ -51,7 +53,9 @@ fn read_descriptor(message: &[u8]) -> Result<EnvoyDescriptor<'_>, Unread> {
         match field? {
             (1, Value::Bytes(_)) if entries.len() == ENTRIES_MAX => return Err(Unread::Entries),
             (1, Value::Bytes(bytes)) => entries.push(read_entry(bytes)?),
-            (2, Value::Bytes(bytes)) => read.limit = Some(read_override(bytes, read.limit.unwrap_or_default())?),
+            (2, Value::Bytes(bytes)) => {
+                read.limit = Some(read_override(bytes, read.limit.unwrap_or_default())?)
+            }
             (3, Value::Bytes(bytes)) => read.hits = Some(read_wrapped(bytes, read.hits.unwrap_or(0))?),
             (4, Value::Number(is_negative)) => read.is_negative = is_negative != 0,
             _ => {}

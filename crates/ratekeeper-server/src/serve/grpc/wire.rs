@@ -215,10 +215,7 @@ mod tests {
             &[0x28, 5],
         ];
         let fields = read(&bytes.concat()).unwrap();
-        assert_eq!(
-            fields,
-            [(1, Value::Other), (2, Value::Other), (3, Value::Other), (5, Value::Number(5))]
-        );
+        assert_eq!(fields, [(1, Value::Other), (2, Value::Other), (3, Value::Other), (5, Value::Number(5))]);
     }
 
     #[test]

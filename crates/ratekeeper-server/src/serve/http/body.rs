@@ -26,7 +26,12 @@ pub(in crate::serve) struct Body {
 impl Room {
     /// Reads a body of at most `max` bytes. One that came with its head is neither waited
     /// for nor copied.
-    pub(in crate::serve) async fn read(&self, mut body: Incoming, max: usize, wait: Duration) -> Result<Body, Problem> {
+    pub(in crate::serve) async fn read(
+        &self,
+        mut body: Incoming,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Body, Problem> {
         let announced = body.size_hint();
         if announced.lower() > max as u64 {
             return Err(too_long(max));

@@ -19,8 +19,8 @@ use super::response::{no_room, unread};
 use super::room::Taken;
 use super::watched::Watched;
 use super::{HEAD_BYTES_MAX, HEAD_LINES_MAX, Http, head};
-use crate::serve::calls::{Body, Endpoint};
 use crate::serve::api::Problem;
+use crate::serve::calls::{Body, Endpoint};
 use crate::serve::http2::{self, Noted};
 use crate::serve::listener::activity::Activity;
 use crate::serve::listener::linger::{LINGER_MAX, linger};
@@ -198,7 +198,10 @@ impl Connection {
         let mut taken = Taken::default();
         let bytes = http2::head_bytes(request.headers(), request.uri().path());
         let refused = if !self.http.heads.resize(&mut taken, bytes) {
-            Some(no_room(Problem::new(503, "the heads of all requests under way take too much; send it again")))
+            Some(no_room(Problem::new(
+                503,
+                "the heads of all requests under way take too much; send it again",
+            )))
         } else {
             as_sent_to_us(&mut request).err().map(unread)
         };
@@ -223,7 +226,8 @@ fn as_sent_to_us(request: &mut Request<Incoming>) -> Result<(), Problem> {
     if let Some(path) = parts.path_and_query {
         *request.uri_mut() = Uri::from(path);
     }
-    let Some(authority) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) else {
+    let Some(authority) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+    else {
         return Ok(());
     };
     match request.headers().get(HOST) {
