@@ -23,7 +23,6 @@ pub struct RawCharge<'a> {
     name: RawName<'a>,
     subject: Cow<'a, str>,
     quota: [(Name, Quota); 1],
-    index: u16,
     cost: u64,
     is_flat: bool,
     any_window: bool,
@@ -40,7 +39,6 @@ impl<'a> RawCharge<'a> {
             name,
             subject: key.into(),
             quota: [(Name::RAW, quota)],
-            index: 0,
             cost: 1,
             is_flat: false,
             any_window: false,
@@ -142,7 +140,6 @@ impl<'a> RawCharge<'a> {
             name: self.name.into_owned(),
             subject: Cow::Owned(self.subject.into_owned()),
             quota: self.quota,
-            index: self.index,
             cost: self.cost,
             is_flat: self.is_flat,
             any_window: self.any_window,
@@ -156,14 +153,14 @@ impl<'a> RawCharge<'a> {
 /// A raw charge: the caller's, or kept for longer.
 #[derive(Clone, Debug)]
 pub(crate) enum RawRef<'a> {
-    Borrowed(&'a RawCharge<'a>, u16),
+    Borrowed(&'a RawCharge<'a>),
     Owned(Box<RawCharge<'static>>),
 }
 
 impl RawRef<'_> {
     fn charge(&self) -> &RawCharge<'_> {
         match self {
-            RawRef::Borrowed(charge, _) => charge,
+            RawRef::Borrowed(charge) => charge,
             RawRef::Owned(charge) => charge,
         }
     }
@@ -180,20 +177,11 @@ impl RawRef<'_> {
         self.charge().any_window
     }
 
-    pub(super) fn index(&self) -> u16 {
-        match self {
-            RawRef::Borrowed(_, index) => *index,
-            RawRef::Owned(charge) => charge.index,
-        }
-    }
-
     pub(super) fn into_owned(self) -> RawRef<'static> {
-        let index = self.index();
-        let charge = match self {
-            RawRef::Borrowed(charge, _) => charge.clone().into_owned(),
-            RawRef::Owned(charge) => *charge,
-        };
-        RawRef::Owned(Box::new(RawCharge { index, ..charge }))
+        match self {
+            RawRef::Borrowed(charge) => RawRef::Owned(Box::new(charge.clone().into_owned())),
+            RawRef::Owned(charge) => RawRef::Owned(charge),
+        }
     }
 }
 
@@ -215,7 +203,7 @@ impl Engine {
         let switched = self.switched_for_all();
         let asked = charges.iter().zip(0u16..).map(|(charge, index)| Asked {
             terms: Held::Borrowed(terms),
-            limits: Limits::Raw(RawRef::Borrowed(charge, index)),
+            limits: Limits::Raw(RawRef::Borrowed(charge)),
             plan: None,
             subject: Cow::Borrowed(&charge.subject),
             owner: charge.owner.clone(),
@@ -226,6 +214,7 @@ impl Engine {
                 (Some(switched), Emergency::Off) => switched.of_key(&charge.subject),
                 (_, own) => own,
             },
+            index,
         });
         let units = charges.iter().map(RawCharge::units).min().unwrap_or(0);
         Demand::new(Held::Borrowed(self), units, asked)

@@ -176,6 +176,7 @@ impl Rule {
             owner: self.owner_of(&request, limits),
             enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency,
+            index: 0,
         })
     }
 
@@ -233,6 +234,7 @@ impl Rule {
             owner: None,
             enforcement: Enforcement::Enforce,
             emergency: Emergency::Off,
+            index: 0,
         }))
     }
 
