@@ -135,6 +135,17 @@ fn overrides_of_application_kit_are_copied_to_a_cluster() {
     assert_eq!(sorted(&copied), sorted(&exported));
     let of_project = "overrides get /datasets/{dataset_id}/search --organisation 7 --project 42";
     is_done(&at(of_project, &to), 0, "has 500 per 60s");
+    let listed = text(&at("overrides list", &to).stdout);
+    let rows: Vec<&str> = listed.lines().collect();
+    assert!(rows[0].ends_with("SERVER"), "{listed}");
+    // Both are of one organisation.
+    let owner = &cluster.nodes[cluster.owner(cluster.slot_of(b"{7}")).expect("an owner")];
+    let port = owner.port().to_string();
+    assert!(rows.len() == 3 && rows[1..].iter().all(|row| row.ends_with(&port)), "{port}: {listed}");
+    let json = at("overrides list --organisation 7 --project 42 --format json", &to);
+    let told: Json = serde_json::from_slice(&json.stdout).expect("JSON");
+    let server = told["overrides"][0]["server"].as_str().expect("a node");
+    assert!(server.ends_with(&port), "{told}");
 }
 
 fn serve(policy: &std::path::Path, store: &str) -> Served {

@@ -95,6 +95,9 @@ fn overrides_are_listed_as_they_were_set_and_cleared_together() {
     assert_eq!(listed, json!({ "overrides": [set] }));
     // As it was told, it can be set again: that is how they are exported and imported.
     assert_eq!(is_done(&mut client, "/v1/overrides/set", &listed["overrides"][0]), set);
+    // Also what several servers tell.
+    let of_several = with(listed["overrides"][0].clone(), &json!({ "server": "redis://a:6379" }));
+    assert_eq!(is_done(&mut client, "/v1/overrides/set", &of_several), set);
     let of_organisation = json!({ "organisation": "7" });
     let listed = is_done(&mut client, "/v1/overrides/list", &of_organisation);
     assert_eq!(listed["overrides"][0]["endpoint"], "search/tiers.rpm");

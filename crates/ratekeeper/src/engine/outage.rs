@@ -188,7 +188,7 @@ impl Demand<'_> {
             rest => {
                 if !peek {
                     // What cannot be given back comes back with time; the store counts it.
-                    let _ = self.engine.store.undo(check, &answered.decision).await;
+                    let _ = self.engine.store.undo(check, &answered.decision, answered.end).await;
                 }
                 rest
             }

@@ -18,14 +18,19 @@ use crate::printed;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn export(options: &TargetOptions) -> anyhow::Result<ExitCode> {
-    let answer = in_runtime(async {
+    let mut answer = in_runtime(async {
         let (status, body) =
             Target::of(options, None).await?.call("/v1/overrides/list", Some(&json!({}))).await?;
         if status == 200 { Ok(body) } else { Err(refused(status, &body)) }
     })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut lines = answer["overrides"].as_array().into_iter().flatten();
-    let printed = lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+    let mut lines = answer["overrides"].as_array_mut().into_iter().flatten();
+    let printed = lines.try_for_each(|line| {
+        // Elsewhere it is somewhere else.
+        line.as_object_mut().map(|line| line.remove("server"));
+        writeln!(out, "{line}")
+    });
+    let printed = printed.and_then(|()| out.flush());
     printed::with_status(printed, 0)
 }
 

@@ -48,11 +48,17 @@ struct Live {
 
 impl Inner {
     /// The log and the holders of a rule's only quota, for a subject. Those of quotas with names are found by listing.
-    pub(super) async fn lists_of(&self, rule: &str, subject: &[u8]) -> Result<Vec<StoredList>, StoreError> {
+    pub(super) async fn lists_of(
+        &self,
+        rule: &str,
+        subject: &[u8],
+    ) -> Result<Vec<(Part, StoredList)>, StoreError> {
         let (end, key, mut found) = (self.end_of_call(), Key::new(Name::RAW, subject)?, Vec::new());
         for name in self.layout.lists(rule, subject) {
             for (part, name) in self.layout.names_of(key, name) {
-                found.extend(self.lists_at(end, part, &name).await?);
+                let lists = self.lists_at(end, part, &name).await;
+                let lists = lists.map_err(|error| self.named(part, error))?;
+                found.extend(lists.into_iter().map(|list| (part, list)));
             }
         }
         Ok(found)
