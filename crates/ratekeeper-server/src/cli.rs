@@ -135,7 +135,9 @@ impl Command {
             Self::Audit(options) => options.target.format,
             Self::Token(TokenCommand::New(options)) => options.format,
             Self::Version(options) => options.format,
-            Self::Demo(_) | Self::Serve(_) | Self::Completions(_) => Format::Text,
+            Self::Policy(PolicyCommand::Convert(_)) | Self::Demo(_) | Self::Serve(_) | Self::Completions(_) => {
+                Format::Text
+            }
         }
     }
 }

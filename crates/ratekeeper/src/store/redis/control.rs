@@ -129,9 +129,10 @@ impl Control for RedisStore {
 
     fn read_switches(&self) -> StoreFuture<'_, Switches> {
         StoreFuture::pending(async {
+            let since = self.inner.control.changes();
             let switches = self.inner.read_switches().await?.0;
             // What was looked at is what decides from here on, not half a second later.
-            self.inner.control.replace(switches.clone());
+            self.inner.control.replace(since, switches.clone());
             Ok(switches)
         })
     }

@@ -11,7 +11,7 @@ use super::cluster::NODES_MAX;
 use super::layout::{Layout, StoredName};
 use super::overrides::SCAN_COUNT;
 use super::route::{Part, send};
-use crate::store::{StoreError, StoredCounter, StoredFilter, StoredKey, StoredPage};
+use crate::store::{StoreError, StoredFilter, StoredKey, StoredPage};
 
 /// The most keys one page has.
 pub const STORED_PAGE_MAX: usize = 1_000;
