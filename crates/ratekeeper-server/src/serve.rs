@@ -14,10 +14,12 @@ mod demo;
 mod descriptors;
 #[doc(hidden)]
 pub mod fuzz;
+mod grpc;
 mod headroom;
 mod health;
 mod hot;
 mod http;
+mod http2;
 mod introduction;
 mod listener;
 mod logs;
@@ -41,12 +43,14 @@ pub use admin::{
     TOKEN_NAME_BYTES_MAX, TOKEN_VARIABLE, TOKENS_MAX, Tenant, Token, role_of,
 };
 pub use calls::{Access, Body, CALLS, Call, Method};
+pub use grpc::{CALL_BYTES_MAX, DESCRIPTORS_MAX, ENTRIES_MAX, GRPC_IDLE_DEFAULT, Grpc};
 pub use headroom::NEAR_KEYS_MAX;
 pub use hot::HOT_KEYS_MAX;
 pub use http::{
     BATCH_BYTES_MAX, BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_WAIT_DEFAULT, HEAD_BYTES_MAX, HEAD_LINES_MAX,
     Http, IDLE_DEFAULT, TOLD_BYTES_MAX,
 };
+pub use http2::{STREAM_HEAD_BYTES_MAX, STREAM_HEADS_BYTES_MAX, STREAMS_MAX};
 pub use listener::{
     CONNECTIONS_MAX_DEFAULT, Finishing, Listener, Place, Protocol, Serving, Spare, Stop, Stream, serve_all,
 };
@@ -57,5 +61,5 @@ pub use resp::{
     ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, COMMAND_BYTES_MAX, REPLIES_BYTES_MAX, RESP_IDLE_DEFAULT,
     RESP_REST_WAIT_DEFAULT, Resp, TOGETHER_MAX,
 };
-pub use settings::{Config, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings, Source};
+pub use settings::{Config, GRPC_DEFAULT, HTTP_DEFAULT, SETTINGS_BYTES_MAX, Secret, Settings, Source};
 pub use start::run;

@@ -15,6 +15,7 @@ mod penalty;
 mod raw;
 mod strict;
 mod terms;
+mod together;
 mod verbs;
 mod wait;
 

@@ -349,6 +349,7 @@ impl<R: ?Sized> Limiter<R> {
             is_flat: rule.per_request,
             enforcement,
             emergency: switch.map_or(Emergency::Off, |switch| switch.emergency),
+            index: 0,
         })
     }
 }

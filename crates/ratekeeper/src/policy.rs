@@ -36,6 +36,7 @@
 
 mod address;
 mod apply;
+mod beside;
 mod book;
 mod compile;
 #[cfg_attr(not(feature = "policy"), allow(dead_code, reason = "what reads TOML and YAML uses it"))]

@@ -5,6 +5,7 @@
 mod batch;
 mod call;
 mod charges;
+mod envoy;
 mod facts;
 mod forward;
 mod limit;
@@ -40,6 +41,9 @@ use self::call::{
     CancelCall, CheckCall, LimitCall, LookCall, Once, RefundCall, ReserveCall, SettleCall, Target, TargetCall,
 };
 pub use self::charges::BEHIND_KEYS;
+pub(in crate::serve) use self::envoy::{
+    EnvoyAnswer, EnvoyCall, EnvoyDescriptor, EnvoyLimit, EnvoyStatus, EnvoyTerms,
+};
 use self::members::{Members, Placed};
 pub(crate) use self::names::Names;
 pub use self::names::{LIMIT_NAME_BYTES_MAX, LIMIT_SERIES_MAX, NAME_DEFAULT, SPACE};

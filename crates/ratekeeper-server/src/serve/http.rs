@@ -1,15 +1,15 @@
-//! HTTP/1.1 on a connection: which call it is, its body within bounds, its answer.
+//! HTTP/1.1 and HTTP/2 on a connection: which call it is, its body within bounds, its answer.
 //!
 //! There is no framework between a connection and a call: hyper reads the head, a table
 //! has the call, and most calls are answered without waiting for anything.
 
 mod answer;
-mod body;
+pub(super) mod body;
 mod connection;
 mod framing;
 mod head;
 mod response;
-mod room;
+pub(super) mod room;
 mod watched;
 
 use std::net::IpAddr;
@@ -30,6 +30,7 @@ use self::room::{Room, Taken};
 use super::admin::{Admin, Caller};
 use super::api::{Answer, Api, Problem};
 use super::calls::{Access, Asked, Body, Call, Endpoint, Method};
+use super::http2::STREAM_HEADS_BYTES_MAX;
 use super::listener::{Finishing, Place, Protocol, Serving, Stop, Stream};
 use super::origin::is_of_a_page;
 use super::otlp::{Collector, Exporting, Tracer};
@@ -67,6 +68,8 @@ pub struct Http {
     body_wait: Duration,
     bodies: Room,
     told: Room,
+    /// What the heads of streams of HTTP/2 take.
+    heads: Room,
     tracer: Option<Arc<Tracer>>,
     side: Side,
     /// Whose word is taken for the requests of others.
@@ -110,6 +113,7 @@ impl Http {
             body_wait: BODY_WAIT_DEFAULT,
             bodies: Room::of(BODIES_BYTES_MAX),
             told: Room::of(TOLD_BYTES_MAX),
+            heads: Room::of(STREAM_HEADS_BYTES_MAX),
             tracer: None,
             side: Side::All,
             gateways: Vec::new(),

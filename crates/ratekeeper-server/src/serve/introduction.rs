@@ -9,6 +9,7 @@ use super::listener::Listener;
 pub(super) struct Introduction<'a> {
     pub(super) listener: &'a Listener,
     pub(super) operators: Option<&'a Listener>,
+    pub(super) grpc: Option<&'a Listener>,
     pub(super) resp: Option<&'a Listener>,
     /// Where the dashboard is, if there is a way to make operators' calls.
     pub(super) shown_at: Option<SocketAddr>,
@@ -20,7 +21,7 @@ pub(super) struct Introduction<'a> {
 impl Introduction<'_> {
     /// Says it, for people.
     pub(super) fn print(&self) -> std::io::Result<()> {
-        let Self { listener, operators, resp, shown_at, policy, store, has_demo } = *self;
+        let Self { listener, operators, grpc, resp, shown_at, policy, store, has_demo } = *self;
         let scheme = if listener.is_encrypted() { "https" } else { "http" };
         let base = format!("{scheme}://{}", reachable(listener.address()));
         let insecure = if listener.is_encrypted() { "k" } else { "" };
@@ -32,6 +33,14 @@ impl Introduction<'_> {
         writeln!(out, "  HTTP       {base}  (calls: /openapi.json, metrics: /metrics)")?;
         if let Some(operators) = operators {
             writeln!(out, "  operators  {scheme}://{}", reachable(operators.address()))?;
+        }
+        if let Some(grpc) = grpc {
+            let scheme = if grpc.is_encrypted() { "https" } else { "http" };
+            writeln!(
+                out,
+                "  gRPC       {scheme}://{}  (Envoy's rate limit service)",
+                reachable(grpc.address())
+            )?;
         }
         if let Some(resp) = resp {
             let scheme = if resp.is_encrypted() { "rediss" } else { "redis" };

@@ -3,6 +3,7 @@
 //! A listener knows nothing of what is spoken on it. Another protocol is another
 //! [`Protocol`], and gets TLS, the bound on connections and the graceful end with it.
 
+pub(super) mod activity;
 mod episode;
 pub(super) mod linger;
 mod places;

@@ -19,6 +19,7 @@ use ratekeeper::{Decision, DemandRule, Verdict};
 pub(in crate::serve) use self::families::families;
 use self::histogram::Histogram;
 use super::calls::Endpoint;
+use super::grpc::CallCounts;
 use super::resp::CommandCounts;
 
 /// The upper ends of the buckets for latencies, in seconds.
@@ -39,6 +40,8 @@ pub(crate) struct Metrics {
     rules: RuleSeries,
     /// Of the Redis protocol.
     pub(super) commands: CommandCounts,
+    /// Of Envoy's rate limit service.
+    pub(super) calls: CallCounts,
     connections: AtomicU64,
     connections_refused: AtomicU64,
     /// 0 if there is none.

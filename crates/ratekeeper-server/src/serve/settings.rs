@@ -1,6 +1,7 @@
 //! The settings of a server: from flags, from the environment and from a file, in this order.
 //! `list` has them all, `check` says what is wrong with them.
 
+mod grpc;
 mod list;
 mod operators;
 mod resp;
@@ -15,6 +16,8 @@ use anyhow::{Context as _, bail};
 use ratekeeper::policy::Network;
 use ratekeeper_http::{Legacy, Reset, SPREAD_PERCENT_MAX};
 
+pub use self::grpc::GRPC_DEFAULT;
+pub(super) use self::grpc::GrpcConfig;
 pub use self::list::{Secret, Settings};
 pub use self::operators::Source;
 use self::operators::{Operators, Said};
@@ -46,6 +49,7 @@ const GRACE_DEFAULT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Config {
     pub(super) http: SocketAddr,
+    pub(super) grpc: Option<GrpcConfig>,
     pub(super) resp: Option<RespConfig>,
     pub(super) policy: Option<Secret>,
     pub(super) store: StoreConfig,
@@ -110,10 +114,7 @@ impl Settings {
         let store = StoreConfig::of(&self)?;
         let mongo = MongoConfig::of(&self)?;
         let (notify, demo_load) = (receiver(&self)?, demo_load(&self)?);
-        if self.grpc.is_some() {
-            bail!("grpc: Envoy's rate limit service comes with a later version; this one speaks HTTP");
-        }
-        let resp = RespConfig::of(&self)?;
+        let (grpc, resp) = (GrpcConfig::of(&self)?, RespConfig::of(&self)?);
         let http = address("http", self.http.as_deref().unwrap_or(HTTP_DEFAULT))?;
         let admin_http = self.admin_http.as_deref().map(|text| address("admin-http", text)).transpose()?;
         let tls = match (self.tls_cert, self.tls_key) {
@@ -146,6 +147,7 @@ impl Settings {
         let instances = NonZeroU32::new(self.instances.unwrap_or(1));
         Ok(Config {
             http,
+            grpc,
             resp,
             policy: self.policy,
             store,
@@ -382,10 +384,7 @@ mod tests {
             ),
             (Settings { http: some("8080"), ..Settings::default() }, "http: got `8080`; expected an address"),
             (Settings { http: some("localhost"), ..Settings::default() }, "http: got `localhost`"),
-            (
-                Settings { grpc: some("127.0.0.1:1"), ..Settings::default() },
-                "grpc: Envoy's rate limit service comes",
-            ),
+            (Settings { grpc: some("8081"), ..Settings::default() }, "grpc: got `8081`; expected an address"),
             (Settings { tls_cert: Some("c".into()), ..Settings::default() }, "tls-cert: expected tls-key"),
             (
                 Settings { forward_auth_from: some("10.0.0.0/8, gateway"), ..Settings::default() },

@@ -83,7 +83,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
-    let tls = certificates.as_ref().map(Certificates::acceptor).transpose()?;
+    let encrypted =
+        |spoken: &[&str]| certificates.as_ref().map(|certificates| certificates.acceptor(spoken)).transpose();
+    let tls = encrypted(&["h2", "http/1.1"])?;
     let stop = Stop::default();
     let notifying = notifying.map(|notifying| notifying.start(&api, &stop));
     let admin = Arc::new(config.admin);
@@ -103,12 +105,15 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         }
         None => (http, None),
     };
-    let (listener, tls_of_resp) = (Listener::bind(config.http, tls.clone(), Arc::new(http))?, tls.clone());
+    let listener = Listener::bind(config.http, tls.clone(), Arc::new(http))?;
     let operators =
         operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
     let shown_at = admin.lets_someone_in().then(|| operators.as_ref().unwrap_or(&listener).address());
     let password = config.resp.as_ref().and_then(|resp| resp.password.clone());
+    let tls_of_resp = encrypted(&[])?;
     let resp = config.resp.map(|resp| resp.bind(&api, tls_of_resp)).transpose()?;
+    let tls_of_grpc = encrypted(&["h2"])?;
+    let grpc = config.grpc.map(|grpc| grpc.bind(&api, &stop, tls_of_grpc)).transpose()?.flatten();
     let rereading =
         Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
@@ -119,6 +124,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let introduction = Introduction {
         listener: &listener,
         operators: operators.as_ref(),
+        grpc: grpc.as_ref(),
         resp: resp.as_ref(),
         shown_at,
         policy: &sources.description,
@@ -126,7 +132,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         has_demo: config.demo_load,
     };
     let _ = introduction.print();
-    let listeners = [Some(listener), operators, resp].into_iter().flatten().collect();
+    let listeners = [Some(listener), operators, grpc, resp].into_iter().flatten().collect();
     let ended = served(listeners, &stop, connections_max, config.grace, (notifying, exporting));
     tokio::select! {
         () = ended => {}

@@ -60,11 +60,12 @@ impl Certificates {
     }
 
     /// What encrypts connections with the certificate that is shown at the time.
-    pub(super) fn acceptor(self: &Arc<Self>) -> anyhow::Result<TlsAcceptor> {
+    /// `spoken` has the protocols that a client may choose from, the best first; without any, it need not.
+    pub(super) fn acceptor(self: &Arc<Self>, spoken: &[&str]) -> anyhow::Result<TlsAcceptor> {
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?;
         let mut config = config.with_no_client_auth().with_cert_resolver(Arc::clone(self) as _);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = spoken.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 

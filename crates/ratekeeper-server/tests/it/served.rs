@@ -18,6 +18,8 @@ pub(crate) struct Served {
 impl Served {
     /// Starts it and waits until it says where it listens.
     pub(crate) fn start(command: &mut Command) -> Self {
+        // The default port of gRPC is there once, and tests run beside one another.
+        let command = command.env("RATEKEEPER_GRPC", "off");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         // From here on, whatever fails ends it.
         let mut served = Self { child: child.expect("the binary runs"), port: 0 };

@@ -9,7 +9,7 @@ use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 use ratekeeper_server::serve::api::Api;
 use ratekeeper_server::serve::{
-    Admin, BODIES_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, Http, Listener, Stop, serve_all,
+    Admin, BODIES_BYTES_MAX, CONNECTIONS_MAX_DEFAULT, Grpc, Http, Listener, Stop, serve_all,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -37,6 +37,10 @@ pub(crate) struct Setup {
     pub(crate) policies: Vec<&'static str>,
     /// The networks of gateways.
     pub(crate) gateways: Vec<&'static str>,
+    /// What is made of Envoy's rate limit service.
+    pub(crate) grpc: fn(Grpc) -> Grpc,
+    /// Where that is to be.
+    pub(crate) grpc_at: Option<SocketAddr>,
 }
 
 impl Default for Setup {
@@ -49,6 +53,8 @@ impl Default for Setup {
             connections_max: CONNECTIONS_MAX_DEFAULT,
             policies: Vec::new(),
             gateways: vec!["127.0.0.0/8"],
+            grpc: |grpc| grpc,
+            grpc_at: None,
         }
     }
 }
@@ -56,6 +62,8 @@ impl Default for Setup {
 /// A server that is told to stop when the test is over.
 pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
+    /// Where Envoy's rate limit service is.
+    pub(crate) grpc: SocketAddr,
     pub(crate) api: Arc<Api>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) stop: Stop,
@@ -93,10 +101,14 @@ impl Setup {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(anywhere, None, Arc::new(http)).unwrap();
         let address = listener.address();
+        let grpc = (self.grpc)(Grpc::new(Arc::clone(&api), stop.clone()));
+        let of_envoy = Listener::bind(self.grpc_at.unwrap_or(anywhere), None, Arc::new(grpc)).unwrap();
+        let grpc = of_envoy.address();
         let (stopping, connections) = (stop.clone(), self.connections_max);
-        let served =
-            RUNTIME.spawn(async move { serve_all(vec![listener], &stopping, connections, PATIENCE).await });
-        Rig { address, api, store, stop, served: Some(served) }
+        let served = RUNTIME.spawn(async move {
+            serve_all(vec![listener, of_envoy], &stopping, connections, PATIENCE).await
+        });
+        Rig { address, grpc, api, store, stop, served: Some(served) }
     }
 
     /// On a store in memory, with a clock that only the test moves.

@@ -60,6 +60,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_flat: bool,
     pub(crate) enforcement: Enforcement,
     pub(crate) emergency: Emergency,
+    /// Which item of a call asks for it, for surfaces that tell of each.
+    pub(crate) index: u16,
 }
 
 /// The quotas of a rule that applies.
@@ -70,7 +72,7 @@ pub(crate) enum Limits<'a> {
 }
 
 /// Whose overrides apply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OwnerNames<'a> {
     pub(crate) organisation: Cow<'a, str>,
     pub(crate) project: Option<Cow<'a, str>>,
@@ -78,7 +80,7 @@ pub(crate) struct OwnerNames<'a> {
 }
 
 /// What overrides call the quotas of a rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Endpoints<'a> {
     /// By their names.
     Names,
@@ -375,12 +377,12 @@ impl<'a> Asked<'a> {
 
     #[inline(always)] // As above.
     pub(super) fn charge<'s>(&'s self, name: Name, quota: &'s Quota) -> Result<Charge<'s>, InvalidInput> {
-        let (key, index) = match &self.limits {
-            Limits::Set(_) => (Key::new(name, &*self.subject)?, 0),
-            Limits::Raw(raw) => (Key::raw(raw.name(), &*self.subject)?, raw.index()),
+        let key = match &self.limits {
+            Limits::Set(_) => Key::new(name, &*self.subject)?,
+            Limits::Raw(raw) => Key::raw(raw.name(), &*self.subject)?,
         };
         let charge = Charge::new(key, quota).enforcement(self.enforcement).emergency(self.emergency);
-        let charge = charge.level(self.limits.level()).at_index(index);
+        let charge = charge.level(self.limits.level()).at_index(self.index);
         let charge = if self.cost == 1 { charge } else { charge.cost(self.cost)? };
         let charge = match &self.limits {
             Limits::Raw(raw) if raw.is_in_any_window() => charge.any_window(),
@@ -403,6 +405,7 @@ impl<'a> Asked<'a> {
             is_flat: self.is_flat,
             enforcement: self.enforcement,
             emergency: self.emergency,
+            index: self.index,
         }
     }
 }

@@ -20,7 +20,6 @@ pub struct RawCharge<'a> {
     name: RawName<'a>,
     subject: Cow<'a, str>,
     quota: [(Name, Quota); 1],
-    index: u16,
     cost: u64,
     is_flat: bool,
     any_window: bool,
@@ -37,7 +36,6 @@ impl<'a> RawCharge<'a> {
             name,
             subject: key.into(),
             quota: [(Name::RAW, quota)],
-            index: 0,
             cost: 1,
             is_flat: false,
             any_window: false,
@@ -139,7 +137,6 @@ impl<'a> RawCharge<'a> {
             name: self.name.into_owned(),
             subject: Cow::Owned(self.subject.into_owned()),
             quota: self.quota,
-            index: self.index,
             cost: self.cost,
             is_flat: self.is_flat,
             any_window: self.any_window,
@@ -153,14 +150,14 @@ impl<'a> RawCharge<'a> {
 /// A raw charge: the caller's, or kept for longer.
 #[derive(Clone, Debug)]
 pub(crate) enum RawRef<'a> {
-    Borrowed(&'a RawCharge<'a>, u16),
+    Borrowed(&'a RawCharge<'a>),
     Owned(Box<RawCharge<'static>>),
 }
 
 impl RawRef<'_> {
     fn charge(&self) -> &RawCharge<'_> {
         match self {
-            RawRef::Borrowed(charge, _) => charge,
+            RawRef::Borrowed(charge) => charge,
             RawRef::Owned(charge) => charge,
         }
     }
@@ -177,20 +174,11 @@ impl RawRef<'_> {
         self.charge().any_window
     }
 
-    pub(super) fn index(&self) -> u16 {
-        match self {
-            RawRef::Borrowed(_, index) => *index,
-            RawRef::Owned(charge) => charge.index,
-        }
-    }
-
     pub(super) fn into_owned(self) -> RawRef<'static> {
-        let index = self.index();
-        let charge = match self {
-            RawRef::Borrowed(charge, _) => charge.clone().into_owned(),
-            RawRef::Owned(charge) => *charge,
-        };
-        RawRef::Owned(Box::new(RawCharge { index, ..charge }))
+        match self {
+            RawRef::Borrowed(charge) => RawRef::Owned(Box::new(charge.clone().into_owned())),
+            RawRef::Owned(charge) => RawRef::Owned(charge),
+        }
     }
 }
 
@@ -212,7 +200,7 @@ impl Engine {
         let for_all = self.emergency_for_all();
         let asked = charges.iter().zip(0u16..).map(|(charge, index)| Asked {
             terms: Held::Borrowed(terms),
-            limits: Limits::Raw(RawRef::Borrowed(charge, index)),
+            limits: Limits::Raw(RawRef::Borrowed(charge)),
             plan: None,
             subject: Cow::Borrowed(&charge.subject),
             owner: charge.owner.clone(),
@@ -220,6 +208,7 @@ impl Engine {
             is_flat: charge.is_flat,
             enforcement: charge.enforcement,
             emergency: if charge.emergency == Emergency::Off { for_all } else { charge.emergency },
+            index,
         });
         let units = charges.iter().map(RawCharge::units).min().unwrap_or(0);
         Demand::new(Held::Borrowed(self), units, asked)

@@ -187,10 +187,10 @@ impl<'a> Demand<'a> {
     /// A number for the counter of a verdict on this demand that means the same in every process.
     #[must_use]
     pub fn number_of(&self, verdict: &Verdict) -> u64 {
-        let mut charges = self.rules.iter().enumerate().flat_map(|(at, asked)| {
+        let mut charges = self.rules.iter().flat_map(|asked| {
             let is_own = move |name| match &asked.limits {
                 Limits::Set(_) => name == verdict.name(),
-                Limits::Raw(_) => at == verdict.index(),
+                Limits::Raw(_) => usize::from(asked.index) == verdict.index(),
             };
             let own = asked.limits.quotas().iter().filter(move |(name, _)| is_own(*name));
             own.filter_map(|(name, quota)| asked.charge(*name, quota).ok())

@@ -318,6 +318,7 @@ impl Rule {
             owner: self.owner_of(request, limits),
             enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency,
+            index: 0,
         })
     }
 

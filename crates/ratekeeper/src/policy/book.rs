@@ -462,6 +462,10 @@ impl Service {
         }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Notes that it was logged that nothing is limited.
     pub(super) fn is_told(&self) {
         self.is_unlimited_logged.store(true, Ordering::Relaxed);

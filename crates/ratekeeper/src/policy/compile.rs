@@ -101,6 +101,8 @@ pub struct Policy {
     pub(super) index: Index,
     /// The budget of a request's conditions and costs.
     pub(super) steps: u32,
+    /// The mode of the service from outside.
+    pub(super) outside_mode: Option<Mode>,
     needs: Needs,
     warnings: Vec<Problem>,
 }
@@ -147,6 +149,7 @@ impl Policy {
             rules: rules.into(),
             limits,
             steps: spec.condition_steps,
+            outside_mode: options.mode,
             needs,
             warnings: Problems::of(source, warnings).into_iter().collect(),
         }))

@@ -169,6 +169,11 @@ pub struct ServiceLimiter {
 }
 
 impl ServiceLimiter {
+    /// The name of the service.
+    pub(super) fn name(&self) -> &str {
+        self.service.name()
+    }
+
     /// What decides, for charges that no policy is about.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {

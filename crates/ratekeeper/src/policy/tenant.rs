@@ -165,6 +165,7 @@ impl Rule {
             owner: self.owner_of(&request, limits),
             enforcement: if mode == Mode::On { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency,
+            index: 0,
         })
     }
 
@@ -222,6 +223,7 @@ impl Rule {
             owner: None,
             enforcement: Enforcement::Enforce,
             emergency: Emergency::Off,
+            index: 0,
         }))
     }
 

@@ -132,7 +132,7 @@ impl Api {
     }
 
     /// Notes what became of a request.
-    fn note(&self, demand: &Demand<'_>, decision: &Decision) {
+    pub(super) fn note(&self, demand: &Demand<'_>, decision: &Decision) {
         for rule in demand.rules() {
             let verdict = self.metrics.decided(&rule, decision);
             if !decision.is_allowed() && verdict.is_some_and(ratekeeper::Verdict::is_denied) {

@@ -18,15 +18,20 @@ const UNCOUNTED: usize = 4 << 10;
 
 /// A body, and the room it takes for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Body {
-    pub(super) bytes: Bytes,
+pub(in crate::serve) struct Body {
+    pub(in crate::serve) bytes: Bytes,
     _taken: Taken,
 }
 
 impl Room {
     /// Reads a body of at most `max` bytes. One that came with its head is neither waited
     /// for nor copied.
-    pub(super) async fn read(&self, mut body: Incoming, max: usize, wait: Duration) -> Result<Body, Problem> {
+    pub(in crate::serve) async fn read(
+        &self,
+        mut body: Incoming,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Body, Problem> {
         let announced = body.size_hint();
         if announced.lower() > max as u64 {
             return Err(too_long(max));

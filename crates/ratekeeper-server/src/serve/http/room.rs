@@ -6,17 +6,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Room for so many bytes.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(in crate::serve) struct Room {
     free: Arc<Semaphore>,
-    pub(super) bytes: usize,
+    pub(in crate::serve) bytes: usize,
 }
 
 /// Some of it, which is free again when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Taken(Option<OwnedSemaphorePermit>);
+pub(in crate::serve) struct Taken(Option<OwnedSemaphorePermit>);
 
 impl Room {
-    pub(super) fn of(bytes: usize) -> Self {
+    pub(in crate::serve) fn of(bytes: usize) -> Self {
         let bytes = bytes.min(Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(bytes)), bytes }
     }
@@ -24,7 +24,7 @@ impl Room {
     /// Makes what is taken as much as `bytes`; says whether there is room for that. If
     /// not, nothing has changed.
     #[must_use]
-    pub(super) fn resize(&self, taken: &mut Taken, bytes: usize) -> bool {
+    pub(in crate::serve) fn resize(&self, taken: &mut Taken, bytes: usize) -> bool {
         let before = taken.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if let Some(less) = before.checked_sub(bytes) {
             drop(taken.0.as_mut().and_then(|taken| taken.split(less)));

@@ -14,6 +14,7 @@ use super::HEAD_BYTES_MAX;
 use super::connection::Connection;
 use super::framing::Framing;
 use super::head;
+use crate::serve::http2::PREFACE;
 
 /// The stream of a connection, which is told about it.
 #[derive(Debug)]
@@ -23,11 +24,14 @@ pub(super) struct Watched<S> {
     framing: Framing,
     /// Whether hyper has refused a head. It does so without a body, which is said with one in its place.
     is_refused: bool,
+    /// How much of the preface of HTTP/2 has come. hyper can tell what it is only when it is whole, so it is kept until
+    /// then, or until it turns out to be something else.
+    preface: Option<usize>,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, framing: Framing::default(), is_refused: false }
+        Self { stream, connection, framing: Framing::default(), is_refused: false, preface: Some(0) }
     }
 
     /// The stream, and whether hyper has refused a head without a word of it having left.
@@ -36,22 +40,38 @@ impl<S> Watched<S> {
     }
 }
 
+/// Whether bytes are the beginning of `whole`, and not all of it.
+fn begins(bytes: &[u8], whole: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.len() < whole.len() && whole.starts_with(bytes)
+}
+
 impl<S: Read + Unpin> Read for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // What is written into a buffer of hyper's cannot be looked at.
-        let mut piece = [MaybeUninit::uninit(); HEAD_BYTES_MAX];
-        let room = buffer.remaining().min(piece.len());
-        let mut piece = ReadBuf::uninit(&mut piece[..room]);
-        ready!(Pin::new(&mut self.stream).poll_read(context, piece.unfilled()))?;
-        if self.framing.is_ambiguous(piece.filled()) {
-            self.connection.is_ambiguous.store(true, Ordering::Relaxed);
+        loop {
+            // What is written into a buffer of hyper's cannot be looked at.
+            let mut piece = [MaybeUninit::uninit(); HEAD_BYTES_MAX];
+            let room = buffer.remaining().saturating_sub(self.preface.unwrap_or(0)).min(piece.len());
+            let mut piece = ReadBuf::uninit(&mut piece[..room]);
+            ready!(Pin::new(&mut self.stream).poll_read(context, piece.unfilled()))?;
+            if let Some(kept) = self.preface {
+                if begins(piece.filled(), &PREFACE[kept..]) {
+                    self.preface = Some(kept + piece.filled().len());
+                    continue;
+                }
+                self.preface = None;
+                self.framing.is_ambiguous(&PREFACE[..kept]);
+                buffer.put_slice(&PREFACE[..kept]);
+            }
+            if self.framing.is_ambiguous(piece.filled()) {
+                self.connection.is_ambiguous.store(true, Ordering::Relaxed);
+            }
+            buffer.put_slice(piece.filled());
+            return Poll::Ready(Ok(()));
         }
-        buffer.put_slice(piece.filled());
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -70,7 +90,7 @@ impl<S: Write + Unpin> Write for Watched<S> {
             Some(before) => &bytes[..before],
             None => bytes,
         };
-        self.connection.is_writing.store(true, Ordering::Relaxed);
+        self.connection.activity.writes(true);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -78,7 +98,7 @@ impl<S: Write + Unpin> Write for Watched<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if flushed.is_ready() {
-            self.connection.is_writing.store(false, Ordering::Relaxed);
+            self.connection.activity.writes(false);
         }
         flushed
     }

@@ -62,11 +62,20 @@ fn calls(api: &Api) -> Vec<Family> {
     for (command, outcome, count) in metrics.commands.read() {
         commands.add(&[("command", command), ("outcome", outcome)], count);
     }
+    let mut of_envoy = Family::new(
+        "ratekeeper_grpc_calls",
+        Kind::Counter,
+        "Calls of Envoy's rate limit service, by outcome",
+    );
+    for (outcome, count) in metrics.calls.read() {
+        of_envoy.add(&[("outcome", outcome)], count);
+    }
     vec![
         requests,
         latency,
         batches,
         commands,
+        of_envoy,
         Family::of("ratekeeper_connections", Kind::Gauge, "Connections that are open", metrics.connections()),
         Family::of(
             "ratekeeper_connections_refused",

@@ -34,9 +34,22 @@ settings! {
         #[arg(value_name = "ADDR", env = "RATEKEEPER_HTTP")]
         pub http: String,
 
-        /// Where Envoy's rate limit service is spoken: comes later
-        #[arg(value_name = "ADDR", env = "RATEKEEPER_GRPC", hide = true)]
+        /// Where Envoy's rate limit service is spoken, or off [default: 127.0.0.1:8081, if it is free]
+        #[arg(value_name = "ADDR", env = "RATEKEEPER_GRPC")]
         pub grpc: String,
+
+        /// Takes negative hits of Envoy's, which give back without a receipt: whoever can call then can lift limits; =false
+        /// does not after all [default: false]
+        #[arg(value_name = "BOOL", env = "RATEKEEPER_GRPC_REFUNDS")]
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+        pub grpc_refunds: bool,
+
+        /// Judges each of Envoy's descriptors as a check of its own, rather than all of a call as one [default: false]
+        #[arg(value_name = "BOOL", env = "RATEKEEPER_GRPC_EACH_DESCRIPTOR")]
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        #[arg(value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+        pub grpc_each_descriptor: bool,
 
         /// Where the Redis protocol is spoken, for CL.THROTTLE [default: nowhere]
         #[arg(value_name = "ADDR", env = "RATEKEEPER_RESP")]
