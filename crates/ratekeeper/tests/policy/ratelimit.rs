@@ -377,7 +377,7 @@ fn what_cannot_be_converted_is_told_with_its_place() {
             "- { namespace: a, max_value: -1, seconds: 1, conditions: [\"descriptors[1].a == '1'\"], quantity: 1 }\n",
             "x.yaml:1:30: [0].max_value: got -1; expected a whole number from 0 to 1000000000\n\
              x.yaml:1:59: [0].conditions[0]: got `descriptors[1].a == `; expected `descriptors[0]` only: a rule sees one descriptor of a call at a time\n\
-             x.yaml:1:86: [0].quantity: got an unknown field; expected one of id, name, namespace, max_value, seconds, conditions, variables",
+             x.yaml:1:87: [0].quantity: got an unknown field; expected one of id, name, namespace, max_value, seconds, conditions, variables",
         ),
         (
             "- { namespace: a, max_value: 1, seconds: 1, conditions: [\"descriptors[0].a == '1' || true\"] }\n",
