@@ -164,7 +164,6 @@ impl<'a> Demand<'a> {
 
     /// Leaves out the rules that others replace. A rule that is replaced itself still replaces others, so the order
     /// in which rules were found is of no account.
-    #[cfg(feature = "policy-core")]
     #[inline]
     pub(crate) fn leave_out_replaced(&mut self) {
         if !self.replaced.is_empty() {

@@ -72,6 +72,16 @@ impl Service {
         };
         (!decision.is_allowed(), status)
     }
+
+    /// Whether a call is denied.
+    fn call(&self, descriptors: &[Descriptor], hits: u64) -> bool {
+        let demands = descriptors.iter().zip(0..).map(|(descriptor, index)| {
+            let facts = facts(descriptor);
+            self.limiter.demand(&Ask::request(&facts).cost(hits)).at_index(index)
+        });
+        let demand = demands.reduce(|all, more| all.and(more)).unwrap();
+        !demand.now().check().unwrap().is_allowed()
+    }
 }
 
 fn facts(descriptor: &Descriptor) -> RequestFacts {
@@ -152,6 +162,22 @@ proptest! {
             service.clock.advance(Duration::from_secs(pause));
             let (is_over, statuses) = model.call(std::slice::from_ref(&descriptor), hits, service.now());
             prop_assert_eq!(service.ask(&descriptor, hits), (is_over, statuses[0].clone()));
+        }
+    }
+
+    #[test]
+    fn a_call_of_several_descriptors_is_one_check(
+        entries in configurations(),
+        traffic in prop::collection::vec((prop::collection::vec(descriptors(), 1..4), 1_u64..3, seconds()), 1..60),
+    ) {
+        prop_assume!(has_limit(&entries));
+        let text = yaml(&entries);
+        let service = Service::of(read(&text).unwrap());
+        let mut model = Model::new(&entries, false);
+        for (call, hits, pause) in traffic {
+            service.clock.advance(Duration::from_secs(pause));
+            let (is_over, _) = model.call(&call, hits, service.now());
+            prop_assert_eq!(service.call(&call, hits), is_over, "{:?}\n{}", call, text);
         }
     }
 
@@ -351,7 +377,7 @@ fn what_cannot_be_converted_is_told_with_its_place() {
             "- { namespace: a, max_value: -1, seconds: 1, conditions: [\"descriptors[1].a == '1'\"], quantity: 1 }\n",
             "x.yaml:1:30: [0].max_value: got -1; expected a whole number from 0 to 1000000000\n\
              x.yaml:1:59: [0].conditions[0]: got `descriptors[1].a == `; expected `descriptors[0]` only: a rule sees one descriptor of a call at a time\n\
-             x.yaml:1:86: [0].quantity: got an unknown field; expected one of id, name, namespace, max_value, seconds, conditions, variables",
+             x.yaml:1:87: [0].quantity: got an unknown field; expected one of id, name, namespace, max_value, seconds, conditions, variables",
         ),
         (
             "- { namespace: a, max_value: 1, seconds: 1, conditions: [\"descriptors[0].a == '1' || true\"] }\n",

@@ -49,10 +49,10 @@ pub(crate) fn cleaned(entries: Vec<Entry>) -> Vec<Entry> {
     cleaned.collect()
 }
 
+/// Whether anything is limited at all.
 pub(crate) fn has_limit(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| {
-        let replaces = |limit: &Limit| !limit.replaces.is_empty() && limit.replaces != limit.name;
-        let own = entry.limit.as_ref().is_some_and(|limit| limit.per_unit.is_some() || replaces(limit));
+        let own = entry.limit.as_ref().is_some_and(|limit| limit.per_unit.is_some());
         own || has_limit(&entry.entries)
     })
 }

@@ -168,10 +168,11 @@ impl Known {
                 continue;
             }
             parts.iter().for_each(|path| drop(read.remove(path)));
-            let sheets = std::iter::once(&first).chain(&parts).map(|path| sheet(path, documents));
-            let sheets: Result<Vec<Sheet>, Problems> = sheets.collect();
+            let all = || std::iter::once(&first).chain(&parts);
+            let sheets: Result<Vec<Sheet>, Problems> = all().map(|path| sheet(path, documents)).collect();
             // What could not be read is looked at again, also if it comes back as it was.
-            file.parts = if sheets.is_ok() { parts } else { Vec::new() };
+            let is_readable = all().all(|path| documents.get(path).is_some_and(Result::is_ok));
+            file.parts = if is_readable { parts } else { Vec::new() };
             read.insert(first, sheets.and_then(Sheet::policy));
         }
     }
@@ -197,7 +198,13 @@ impl Known {
         }
         let Some(file) = self.files.get_mut(path) else { return };
         let before = mem::replace(&mut file.in_force, service);
+        let parts = file.parts.clone();
         self.withdraw(path, before);
+        // What a part of it was on its own.
+        for part in parts {
+            let before = self.files.get_mut(&part).and_then(|file| file.in_force.take());
+            self.withdraw(&part, before);
+        }
     }
 
     /// Withdraws what came from a file, unless another one has it now.

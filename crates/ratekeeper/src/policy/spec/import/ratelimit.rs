@@ -70,8 +70,10 @@ impl Sheet {
 
     /// The policy of a domain, and what is left out of it.
     pub(super) fn converted(sheets: Vec<Self>) -> Result<(PolicySpec, Vec<Problem>), Problems> {
-        let warnings =
-            sheets.iter().flat_map(|sheet| Problems::of(&sheet.source, sheet.warnings()).into_iter());
+        let names: HashSet<&str> = sheets.iter().flat_map(Self::limits).filter_map(|limit| limit.1.name()).collect();
+        let warnings = sheets.iter().flat_map(|sheet| {
+            Problems::of(&sheet.source, sheet.warnings(&names)).into_iter()
+        });
         let warnings = warnings.collect();
         Ok((Self::policy(sheets)?, warnings))
     }
@@ -106,19 +108,22 @@ impl Sheet {
         rules::policy(&Self::merged(sheets)?)
     }
 
-    /// What is right and has no meaning here.
-    fn warnings(&self) -> Vec<Problem> {
-        let all: Vec<&Entry> = self.entries.iter().flat_map(Entry::all).collect();
-        let limits = || all.iter().filter_map(|entry| Some((*entry, entry.limit.as_ref()?)));
-        let names: HashSet<&str> = limits().filter_map(|(_, limit)| limit.name.as_deref()).collect();
-        let unknown = limits().flat_map(|(entry, limit)| {
+    /// All limits, with their entries.
+    fn limits(&self) -> impl Iterator<Item = (&Entry, &Limit)> {
+        let all = self.entries.iter().flat_map(Entry::all);
+        all.filter_map(|entry| Some((entry, entry.limit.as_ref()?)))
+    }
+
+    /// What is right and has no meaning here. `names` are those of all limits of the domain.
+    fn warnings(&self, names: &HashSet<&str>) -> Vec<Problem> {
+        let unknown = self.limits().flat_map(|(entry, limit)| {
             let unknown = limit.replaces.iter().filter(|name| !names.contains(name.as_str()));
             unknown.map(|name| {
                 let field = format!("{}.rate_limit.replaces", entry.path);
                 Problem::new(entry.at, field, quoted(name), "the name of a limit: this replaces nothing")
             })
         });
-        let ignored = all.iter().flat_map(|entry| {
+        let ignored = self.entries.iter().flat_map(Entry::all).flat_map(|entry| {
             entry.ignored.iter().map(|(field, at)| {
                 let (field, got) =
                     (format!("{}.{field}", entry.path), format!("`{field}`, which is left out"));
@@ -154,6 +159,12 @@ impl Sheet {
             problems.or(Some(()))?;
         }
         Ok(all)
+    }
+}
+
+impl Limit {
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 }
 

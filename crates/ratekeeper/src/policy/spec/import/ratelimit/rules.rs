@@ -63,14 +63,17 @@ pub(super) fn policy(sheet: &Sheet) -> Result<PolicySpec, Problems> {
         collect_steps(&shape, &sheet.entries, &mut Vec::new(), &mut list);
         steps.push((shape, list));
     }
-    let count: usize = steps.iter().map(|(_, list)| list.iter().filter(|step| step.is_rule()).count()).sum();
-    let few_limits = so_many("limits", count, 1, RULES_MAX);
+    let limits = || sheet.limits().filter(|(_, limit)| limit.quota.is_some());
+    let few_limits = match limits().count() {
+        0 => Err(Problem::of("no limit", "at least one `rate_limit` with `requests_per_unit`")),
+        count => so_many("limits", count, 0, RULES_MAX),
+    };
     if problems.checked(few_limits, || (Place::UNKNOWN, "descriptors".to_owned())).is_none() {
         return Err(problems);
     }
     let rules = Maker::new(&steps).rules(steps, &mut problems);
     let few_rules =
-        so_many("rules, with those that only free requests from others", rules.len(), 1, RULES_MAX);
+        so_many("rules, with those that only free requests from others", rules.len(), 0, RULES_MAX);
     problems.checked(few_rules, || (Place::UNKNOWN, "descriptors".to_owned()));
     problems.of_rules(&rules, false);
     let spec = PolicySpec { rules, ..PolicySpec::builder(&*sheet.domain).unchecked() };
@@ -203,6 +206,10 @@ impl<'e> Maker<'e> {
         let limits = quota
             .map_or(Limits::Unlimited, |quota| Limits::Quotas(vec![NamedQuota { name: "".into(), quota }]));
         let replaces = step.limit.map(|limit| self.replaced(limit, name)).unwrap_or_default();
+        if quota.is_none() && replaces.is_empty() && group.is_none() {
+            // It replaces what is not there.
+            return None;
+        }
         if replaces.len() > REPLACES_MAX {
             let got = format!("names of {} limits", replaces.len());
             let (at, field) = place("rate_limit.replaces");
