@@ -214,7 +214,11 @@ impl Decision {
             tipped: self.tipped.clone(),
             shared: SharedCounts::default(),
         };
-        copy.shared.0.clone_from(&self.shared.0);
+        if copy.verdicts.iter().any(|verdict| verdict.given_back.0.load(Ordering::Relaxed) >= SHARED) {
+            // Another thread may be about to make them.
+            self.share_counts();
+            copy.shared = self.shared.clone();
+        }
         copy.count_apart();
         copy
     }
