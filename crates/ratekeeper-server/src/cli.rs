@@ -135,9 +135,10 @@ impl Command {
             Self::Audit(options) => options.target.format,
             Self::Token(TokenCommand::New(options)) => options.format,
             Self::Version(options) => options.format,
-            Self::Policy(PolicyCommand::Convert(_)) | Self::Demo(_) | Self::Serve(_) | Self::Completions(_) => {
-                Format::Text
-            }
+            Self::Policy(PolicyCommand::Convert(_))
+            | Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Completions(_) => Format::Text,
         }
     }
 }

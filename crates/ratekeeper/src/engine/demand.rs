@@ -41,7 +41,7 @@ pub struct Demand<'a> {
     pub(super) units: u64,
     pub(super) once: Option<(Cow<'a, str>, Duration)>,
     /// Rules that have no say, because one that applies replaces them; of policies alone.
-    replaced: Vec<Name>,
+    pub(super) replaced: Vec<Name>,
     /// Whether finding out which rules apply was more work than a request is worth: it is denied whole.
     pub(super) is_beyond_budget: bool,
 }

@@ -70,10 +70,10 @@ impl Sheet {
 
     /// The policy of a domain, and what is left out of it.
     pub(super) fn converted(sheets: Vec<Self>) -> Result<(PolicySpec, Vec<Problem>), Problems> {
-        let names: HashSet<&str> = sheets.iter().flat_map(Self::limits).filter_map(|limit| limit.1.name()).collect();
-        let warnings = sheets.iter().flat_map(|sheet| {
-            Problems::of(&sheet.source, sheet.warnings(&names)).into_iter()
-        });
+        let names: HashSet<&str> =
+            sheets.iter().flat_map(Self::limits).filter_map(|limit| limit.1.name()).collect();
+        let warnings =
+            sheets.iter().flat_map(|sheet| Problems::of(&sheet.source, sheet.warnings(&names)).into_iter());
         let warnings = warnings.collect();
         Ok((Self::policy(sheets)?, warnings))
     }
