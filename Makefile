@@ -53,6 +53,7 @@ test-rust: servers ## All Rust tests (budget: 10 minutes)
 	$(CARGO) test --workspace --all-features --locked
 
 test-python: servers ## Build the wheel, install it into fresh environments, test it there (budget: 8 minutes)
+	$(PYTHON) scripts/test_python_tests.py --quiet
 	$(PYTHON) scripts/python_tests.py
 
 # Everything of it was built by `make test-rust`; `make test-python` installs the package.

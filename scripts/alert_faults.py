@@ -26,6 +26,8 @@ WRONG = (400, 404, 405, 415, 422)
 PATIENT = ("--store-deadline", "20000")
 # Pauses of a store that is stopped and continued: long and short ones against a deadline.
 STOPPED_SECONDS, RUNNING_SECONDS = 0.15, 0.05
+# Within a deadline of 500 ms and far beyond it, and until its breaker is closed again.
+LATE_SECONDS, AWAY_SECONDS, BACK_SECONDS = 0.1, 2, 3
 
 RULE = """service = "{service}"
 [[rules]]
@@ -48,7 +50,8 @@ class Case:
     also: frozenset[str] = frozenset()
     policy: str | None = None
     flags: tuple[str, ...] = ()
-    redis: bool = False
+    # On how many servers its store is.
+    redis: int = 0
     # What is asked again and again, before and after the fault.
     ask: Callable[["Case"], tuple[str, object]] | None = None
     # Callers at once.
@@ -100,18 +103,23 @@ class Case:
         flags = [flag.format(folder=self.folder) for flag in self.flags]
         if "--policy" not in flags:
             flags += ["--policy", str(self.path("policies"))]
-        if self.redis:
-            port = free_port()
-            options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
-            store = self.run([str(SERVERS / "redis-7"), *options], "store")
-            wait_for(f"the store of {self.name}", lambda: listens(port), store)
-            flags += ["--store", f"redis://127.0.0.1:{port}"]
+        ports = [self.start_redis() for _ in range(self.redis)]
+        if ports:
+            flags += ["--store", ",".join(f"redis://127.0.0.1:{port}" for port in ports)]
         if self.before:
             self.before(self)
         self.port = free_port()
         command = [str(BINARY), "serve", "--http", f"127.0.0.1:{self.port}", "--grpc", "off"]
         command += ["--threads", "1", "--log", "warn"]
         self.run([*self.wrapped, *command, *flags], "server")
+
+    def start_redis(self) -> int:
+        """Starts a Redis of its store; its port."""
+        port = free_port()
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        store = self.run([str(SERVERS / "redis-7"), *options], f"store-{port}")
+        wait_for(f"the store of {self.name}", lambda: listens(port), store)
+        return port
 
     def wait(self) -> None:
         """Waits until the server answers."""
@@ -172,6 +180,23 @@ def pausing(case: Case) -> None:
             time.sleep(RUNNING_SECONDS)
 
     threading.Thread(target=pause, daemon=True).start()
+
+
+def one_stops_after_the_other(case: Case) -> None:
+    """Of two servers of a store, one is late to deny, and then the other, which has charged, is told to give back and does not answer."""
+    charged, denies = case.processes[:2]
+
+    def stop() -> None:
+        while not case.stop.is_set():
+            denies.send_signal(signal.SIGSTOP)
+            time.sleep(LATE_SECONDS)
+            charged.send_signal(signal.SIGSTOP)
+            denies.send_signal(signal.SIGCONT)
+            time.sleep(AWAY_SECONDS)
+            charged.send_signal(signal.SIGCONT)
+            time.sleep(BACK_SECONDS)
+
+    threading.Thread(target=stop, daemon=True).start()
 
 
 def wrong_policy(case: Case) -> None:
@@ -236,6 +261,27 @@ def damage(case: Case) -> None:
     file.write_bytes(b"no database at all " * (file.stat().st_size // 19))
 
 
+def secret(case: Case) -> None:
+    """What notices are signed with."""
+    case.path("secret").write_text("a secret of the test, long enough")
+
+
+def one_used_up(_: Case) -> tuple[str, object]:
+    """A key that has used all of its quota, and goes on asking."""
+    return "/v1/limit", {"charges": [{"key": "k", "quota": "1/h fixed_window"}]}
+
+
+def across(case: Case) -> tuple[str, object]:
+    """Checks of two keys, often on two servers: one has room, and soon the other has none."""
+
+    def check(number: int) -> dict[str, object]:
+        free = {"key": f"free{number % 7}", "quota": "1000000/s"}
+        full = {"key": f"full{number % 5}", "name": "full", "quota": "1/h fixed_window"}
+        return {"charges": [free, full]}
+
+    return "/v1/limit/batch", {"checks": [check(next(case.numbers)) for _ in range(20)]}
+
+
 def of_service(case: Case) -> tuple[str, object]:
     """A request of one of several services."""
     return "/v1/check", {"service": case.name, "client": "192.0.2.1"}
@@ -295,24 +341,44 @@ def cases() -> list[Case]:
     """All servers of the test."""
     return [
         Case("healthy-memory"),
-        Case("healthy-redis", redis=True, flags=PATIENT),
+        Case("healthy-redis", redis=1, flags=PATIENT),
         Case("healthy-data", flags=("--data", "{folder}/data")),
         Case("dead", kill_server, alerts("Down")),
         # Found by what it showed before, not by the name of its job.
         Case("dead-elsewhere", kill_server, alerts("Down"), job="web"),
-        Case("store-gone-denying", kill_store, AWAY | alerts("NotReady"), LATE, DENYING, redis=True, flags=PATIENT),
-        Case("store-gone", kill_store, AWAY | OPEN, LATE, redis=True, flags=PATIENT),
-        Case("store-slow", pausing, alerts("Slow"), redis=True, flags=PATIENT, early=True),
-        Case("store-late", pausing, alerts("StoreTimeouts"), AWAY | OPEN | LATE, redis=True),
+        Case("store-gone-denying", kill_store, AWAY | alerts("NotReady"), LATE, DENYING, redis=1, flags=PATIENT),
+        Case("store-gone", kill_store, AWAY | OPEN, LATE, redis=1, flags=PATIENT),
+        Case("store-slow", pausing, alerts("Slow"), redis=1, flags=PATIENT, early=True),
+        Case("store-late", pausing, alerts("StoreTimeouts"), AWAY | OPEN | LATE, redis=1),
         Case(
             "store-busy",
             pausing,
             alerts("StoreOverloaded"),
             OPEN | LATE | AWAY,
             flags=(*PATIENT, "--store-queue", "1"),
-            redis=True,
+            redis=1,
             threads=12,
             early=True,
+        ),
+        Case(
+            "refunds-lost",
+            one_stops_after_the_other,
+            alerts("StoreLeavesCharges"),
+            OPEN | LATE | AWAY,
+            flags=("--store-deadline", "500"),
+            redis=2,
+            ask=across,
+            threads=2,
+            early=True,
+        ),
+        Case(
+            "notices-lost",
+            None,
+            alerts("NoticesFail"),
+            # Nobody listens there.
+            flags=("--notify-url", "http://127.0.0.1:1/", "--notify-secret-file", "{folder}/secret"),
+            ask=one_used_up,
+            before=secret,
         ),
         Case("ids-full", None, alerts("StoreFull"), AWAY | OPEN, flags=("--memory-ids", "1000"), ask=many_ids),
         Case("keys-full", None, alerts("StoreForgetsLimits"), flags=("--memory-keys", "1000"), ask=exhausted_keys),

@@ -22,7 +22,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "lean"
 CARGO = os.environ.get("CARGO", "cargo")
-# What each costs more than the other may be at most; the issue that asked for it says 1.3.
+# What each may cost at most, in multiples of the other.
 FACTOR_MAX = 1.3
 START_SECONDS_MAX = 30
 MARK = "lean"

@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from running import BINARY, SERVERS, Broken, free_port, listens, wait_for
 
@@ -29,6 +29,7 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]
+CHECKS = ("/v1/check", "/v1/limit", "/v1/check/batch", "/v1/limit/batch")
 PHONE = {"width": 360, "height": 780}
 POLICY = """service = "shop"
 [[rules]]
@@ -48,21 +49,27 @@ mode = "monitor"
 class Served:
     """A server, with what it is asked beside the browser."""
 
-    def __init__(self, folder: pathlib.Path, *flags: str, policy: str | None = POLICY, redis: bool = False) -> None:
+    def __init__(self, folder: pathlib.Path, *flags: str, policy: str | None = POLICY, redis: int = 0) -> None:
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
         self.port = free_port()
         self.flags = list(flags)
-        self.store: subprocess.Popen[bytes] | None = None
+        self.stores: list[subprocess.Popen[bytes]] = []
         if policy:
             (self.folder / "policy.toml").write_text(policy)
             self.flags += ["--policy", str(self.folder / "policy.toml")]
-        if redis:
-            port = free_port()
-            options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
-            self.store = self.run([str(SERVERS / "redis-7"), *options], "store")
-            wait_for("the store", lambda: listens(port), self.store)
-            self.flags += ["--store", f"redis://127.0.0.1:{port}"]
+        ports = [self.start_redis() for _ in range(redis)]
+        if ports:
+            self.flags += ["--store", ",".join(f"redis://127.0.0.1:{port}" for port in ports)]
         self.start()
+
+    def start_redis(self) -> int:
+        """Starts a Redis of its store; its port."""
+        port = free_port()
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        store = self.run([str(SERVERS / "redis-7"), *options], f"store-{port}")
+        self.stores.append(store)
+        wait_for("the store", lambda: listens(port), store)
+        return port
 
     def run(self, command: list[str], name: str) -> subprocess.Popen[bytes]:
         """Starts a process whose output is in the folder."""
@@ -87,9 +94,9 @@ class Served:
     def end_all(self) -> None:
         """Ends everything."""
         self.end()
-        if self.store:
-            self.store.kill()
-            self.store.wait()
+        for store in self.stores:
+            store.kill()
+            store.wait()
 
     @property
     def page(self) -> str:
@@ -201,6 +208,25 @@ def differences(page: Page, served: Served) -> list[str]:
     return wrong
 
 
+def rates(page: Page) -> list[str]:
+    """All that the page shows per second: its tiles, its rules, the newest row of the table of the chart."""
+    places = "#rate-allowed, #rate-denied, #rate-over, #rules tbody td:nth-child(5), #chart-rows tr:first-child td"
+    return page.evaluate("places => [...document.querySelectorAll(places)].map(e => e.textContent)", places)
+
+
+def latency(served: Served, share: float) -> str:
+    """Within which time a share of all checks was answered, as the page says it, by the buckets of /metrics."""
+    ends: dict[float, float] = {}
+    for name, labels, value in metrics(served):
+        if name == "ratekeeper_request_seconds_bucket" and labels["endpoint"] in CHECKS:
+            end = float(labels["le"].replace("+Inf", "inf"))
+            ends[end] = ends.get(end, 0) + value
+    reached = min(end for end, count in ends.items() if count >= max(ends.values()) * share)
+    if reached == float("inf"):
+        return "> 1 s"
+    return f"≤ {reached * 1e6:g} µs" if reached < 0.001 else f"≤ {reached * 1e3:g} ms" if reached < 1 else f"≤ {reached:g} s"
+
+
 def until(what: str, holds: Callable[[], bool]) -> None:
     """Polls until something holds."""
     wait_for(what, holds)
@@ -238,11 +264,19 @@ def test_a_token_is_asked_for_and_a_wrong_one_is_told(on: Setting) -> None:
 
 
 def test_numbers_are_those_of_metrics_once_traffic_has_stopped(on: Setting) -> None:
-    for redis in (False, True):
+    for redis in (0, 1):
         served = on.serve(redis=redis)
         page = on.open(served)
+        until("the page has a point to start from", lambda p=page: "–" not in rates(p))
         served.load()
+        until("rates are shown", lambda p=page: set(rates(p)) != {"0"})
         until("all numbers are those of /metrics", lambda s=served, p=page: not differences(p, s))
+        until("nothing happens any more", lambda p=page: set(rates(p)) == {"0"})
+        # What a page sees first is all there was.
+        page.reload()
+        shown = [page.locator(f"#latency-{which}") for which in ("middle", "most")]
+        for element, share in zip(shown, (0.5, 0.99), strict=True):
+            expect(element).to_have_text(latency(served, share))
         assert (number(page, "#sum-allowed"), number(page, "#sum-denied"), number(page, "#sum-over")) == (14, 5, 7)
         expect(page.locator("#store-kind")).to_contain_text("Redis" if redis else "memory")
         row = page.locator("#rules tbody tr", has_text="shop/per-user").filter(has_text="paid")
@@ -262,6 +296,22 @@ def test_it_is_live(on: Setting) -> None:
     page.locator("summary").click()
     expect(page.locator("#chart-rows tr").first).to_be_visible()
     page.locator("#chart-of").select_option("shop/per-user (default)")
+
+
+def test_it_begins_with_what_was_before_it_was_opened(on: Setting) -> None:
+    served = on.serve()
+    served.check("ann", 8)
+
+    def kept() -> list[int]:
+        points = json.loads(served.ask("/v1/dashboard/history", token=TOKEN)[1])["points"]
+        return [point["decisions"]["totals"].get("allowed", 0) for point in points]
+
+    until("the server has kept it", lambda: kept()[-1] > 0)
+    page = on.open(served)
+    shown = "[...document.querySelectorAll('#chart-rows tr')].map(row => row.cells[1].textContent)"
+    until("it is in the table of the chart", lambda: any(rate not in ("0", "–") for rate in page.evaluate(shown)))
+    page.locator("#chart-of").select_option("shop/per-user (default)")
+    until("and of its rule", lambda: any(rate not in ("0", "–") for rate in page.evaluate(shown)))
 
 
 def test_modes_are_changed(on: Setting) -> None:
@@ -312,7 +362,7 @@ def test_limits_are_lifted_in_an_emergency_once_that_is_meant(on: Setting) -> No
 
 
 def test_overrides_are_set_and_deleted(on: Setting) -> None:
-    for redis in (False, True):
+    for redis in (0, 1):
         served = on.serve(redis=redis)
         page = on.open(served)
         form = page.get_by_role("form", name="Set an override")
@@ -370,14 +420,33 @@ def test_a_server_that_is_gone_is_told_and_so_is_its_return(on: Setting) -> None
 
 
 def test_a_store_that_is_gone_is_told(on: Setting) -> None:
-    served = on.serve("--store-deadline", "500", redis=True)
+    served = on.serve("--store-deadline", "500", redis=1)
     page = on.open(served)
     expect(page.locator("#store-state")).to_have_text("answers")
-    assert served.store
-    served.store.kill()
+    served.stores[0].kill()
     expect(page.locator("#alarms")).to_contain_text("The store takes no charges")
     until("requests go on without it", lambda: served.check("ann") == [200] and number(page, "#outage-allowed") > 0)
     until("all numbers are those of /metrics", lambda: not [one for one in differences(page, served) if "store_" not in one])
+
+
+def test_the_servers_of_a_store_and_its_breaker_are_shown(on: Setting) -> None:
+    served = on.serve("--store-deadline", "500", redis=2)
+    page = on.open(served)
+
+    def fact(name: str) -> Locator:
+        return page.locator("#store div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
+
+    expect(fact("Servers that take charges")).to_have_text("2")
+    expect(fact("Breaker")).to_have_text("closed")
+    expect(fact("Away")).to_have_count(0)
+    served.stores[1].kill()
+    expect(fact("Servers that take charges")).to_have_text("1")
+    expect(fact("Servers that do not")).to_have_text("1")
+    expect(fact("Away")).to_have_text(served.flags[-1].split(",")[1])
+    expect(fact("Breaker")).to_have_text(re.compile("open|probing"))
+    expect(page.locator("#store-state")).to_have_text(re.compile("breaker (open|probing)"))
+    expect(page.locator("#alarms")).to_contain_text("The store takes no charges")
+    until("its servers are those of /metrics", lambda: not [one for one in differences(page, served) if "store_nodes" in one])
 
 
 def test_everything_works_by_keyboard(on: Setting) -> None:

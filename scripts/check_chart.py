@@ -30,6 +30,22 @@ HELM = "v3.21.4"
 VALIDATE = "kubernetes-validate==1.37.0"
 KUBERNETES = ("1.27", "1.37")
 PASSWORD = "a password / with % and @ in it"  # noqa: S105
+# What certificates may be used for; the machine's own settings play no part.
+CERTIFICATES = """\
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = ratekeeper tests
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth, clientAuth
+subjectAltName = DNS:localhost, IP:127.0.0.1
+"""
 # What has to be refused, and a part of what is said.
 REFUSED = [
     (("replicas=2",), "replicas: got more than 1 with store.kind embedded"),
@@ -201,12 +217,35 @@ def one_redis(stage: Stage) -> Iterator[str]:
 
 
 def sentinel(stage: Stage) -> Iterator[str]:
-    """A primary and its sentinel, without TLS and users: what is tested is the URL."""
-    primary, port = stage.redis("redis"), free_port()
-    (stage.folder / "sentinel.conf").write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {primary} 1\n")
+    """A primary and its sentinel with TLS of an authority of their own; the primary has a user and a password."""
+    tls, (primary, port) = certify(stage), (free_port(), free_port())
+    base = ["--port", "0", "--tls-port", str(primary), "--bind", "127.0.0.1", "--save", "", "--dir", str(stage.folder)]
+    started = stage.start("redis", [str(SERVERS / "redis-7"), *base, *(word for name, value in tls.items() for word in (f"--{name}", value))])
+    wait_for("the primary", lambda: listens(primary), started)
+    secure = ("--tls", "--cacert", tls["tls-ca-cert-file"])
+    stage.ask(primary, *secure, "acl", "setuser", "ratekeeper", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+    stage.ask(primary, *secure, "acl", "setuser", "default", "off")
+    lines = ["port 0", f"tls-port {port}", "bind 127.0.0.1", *(f"{name} {value}" for name, value in tls.items())]
+    lines += [f"sentinel monitor mymaster 127.0.0.1 {primary} 1", "sentinel auth-user mymaster ratekeeper"]
+    lines += [f'sentinel auth-pass mymaster "{PASSWORD}"']
+    (stage.folder / "sentinel.conf").write_text("\n".join(lines) + "\n")
     started = stage.start("sentinel", [str(SERVERS / "redis-7"), str(stage.folder / "sentinel.conf"), "--sentinel"])
     wait_for("the sentinel", lambda: listens(port), started)
-    yield from (f"store.hosts={{127.0.0.1:{port}}}", "store.tls=false", "store.user=", "store.passwordSecret.name=", "store.caSecret.name=")
+    yield f"store.hosts={{127.0.0.1:{port}}}"
+
+
+def certify(stage: Stage) -> dict[str, str]:
+    """An authority where the chart mounts it, and a server's certificate: how Redis is told of them."""
+    (stage.folder / "store-ca").mkdir()
+    (stage.folder / "openssl.cnf").write_text(CERTIFICATES)
+    authority, certificate, key = (str(stage.folder / name) for name in ("store-ca/ca.crt", "server.pem", "server.key"))
+    kind = ["-x509", "-noenc", "-days", "30", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    make = [str(SERVERS / "openssl"), "req", "-config", str(stage.folder / "openssl.cnf"), *kind]
+    run(*make, "-extensions", "authority", "-keyout", f"{authority}.key", "-out", authority)
+    signed = ["-CA", authority, "-CAkey", f"{authority}.key"]
+    run(*make, *signed, "-extensions", "server", "-keyout", key, "-out", certificate)
+    files = {"tls-ca-cert-file": authority, "tls-cert-file": certificate, "tls-key-file": key}
+    return files | {"tls-auth-clients": "no", "tls-replication": "yes"}
 
 
 def cluster(stage: Stage) -> Iterator[str]:

@@ -4,7 +4,8 @@
 The wheel goes into fresh environments in `target/python`; the tests never see the package of
 the source tree. They run twice: with the newest Python on this machine and the newest web
 frameworks (`requirements-web.txt`), and with the oldest of both (`requirements-web-lowest.txt`).
-mypy checks the package, and stubtest its stubs against the native module.
+mypy and pyright check the package, and stubtest its stubs against the native module. RATEKEEPER_PYTHONS, such as
+"3.10 3.13", names versions without which nothing is tested: what is missing would be left out otherwise.
 
 With arguments, these are for pytest, and only the newest is run:
 `scripts/python_tests.py tests/test_limiter.py -k leaky`. With `--install` alone nothing is tested: the
@@ -13,6 +14,7 @@ wheel is in `target/python/newest-venv` afterwards.
 
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import shutil
@@ -23,6 +25,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "crates" / "ratekeeper-python"
 FOLDER = ROOT / "target" / "python"
+# Programs as users write them, which are checked strictly.
+PROGRAMS = [PACKAGE / "tests" / "web" / name for name in ("ported.py", "kit_fastapi.py")]
 # The versions of Python that the package is for, as far as they are known.
 MINORS = range(10, 16)
 # For the wheel of the tests: the profile that shares most with what other tests have built, and
@@ -74,7 +78,17 @@ def pythons() -> dict[tuple[int, int], pathlib.Path]:
             found.setdefault(version, candidate)
     if not found:
         raise SystemExit("error: no Python 3.10 or later with venv and pip")
+    check_required(os.environ.get("RATEKEEPER_PYTHONS", ""), found)
     return found
+
+
+def check_required(names: str, found: dict[tuple[int, int], pathlib.Path]) -> None:
+    """Ends if a version that is to be tested is neither the newest nor the oldest: no other is tested."""
+    tested = {min(found), max(found)}
+    missing = [name for name in names.split() if tuple(map(int, name.split("."))) not in tested]
+    if missing:
+        tells = " and ".join(".".join(map(str, version)) for version in sorted(tested))
+        raise SystemExit(f"error: RATEKEEPER_PYTHONS: found {tells} to test with; expected {' and '.join(missing)} as well")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +162,21 @@ def check_types(setting: Setting) -> None:
     options = ("--config-file", PACKAGE / "pyproject.toml", "--python-executable", setting.fresh)
     mypy = (setting.fresh, "-m", "mypy", *options)
     run("mypy", *mypy, "-p", "ratekeeper", cwd=FOLDER)
-    run("mypy on a program with it", *mypy, PACKAGE / "tests" / "web" / "ported.py", cwd=FOLDER)
+    run("mypy on programs with it", *mypy, *PROGRAMS, cwd=FOLDER)
     run("stubtest", setting.fresh, "-m", "mypy.stubtest", "ratekeeper._native", cwd=FOLDER)
+    check_with_pyright(setting)
+
+
+def check_with_pyright(setting: Setting) -> None:
+    """The package as it is installed, and programs with it."""
+    (package,) = setting.fresh.parent.parent.glob("lib/python*/site-packages/ratekeeper")
+    settings = FOLDER / "pyrightconfig.json"
+    # Other paths than relative ones it leaves out.
+    checked = [os.path.relpath(path, FOLDER) for path in (package, *PROGRAMS)]
+    settings.write_text(json.dumps({"include": checked, "typeCheckingMode": "standard", "strict": checked[1:2]}))
+    # What it downloads once stays in this tree.
+    ENVIRONMENT.setdefault("PYRIGHT_PYTHON_CACHE_DIR", str(FOLDER / "pyright"))
+    run("pyright", setting.fresh, "-m", "pyright", "--pythonpath", setting.fresh, "--project", settings, cwd=FOLDER)
 
 
 def main(arguments: list[str]) -> None:

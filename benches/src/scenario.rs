@@ -40,7 +40,7 @@ pub const SCENARIOS: [Scenario; 5] = [
     scenario("hot key", 1, Skew::Uniform, 1.2),
     scenario("10^4 Zipf", 10_000, Skew::Zipf, 1.2),
     scenario("10^4 uniform", 10_000, Skew::Uniform, 1.2),
-    scenario("10^6 Zipf", 1_000_000, Skew::Zipf, 1.6),
+    scenario("10^6 Zipf", 1_000_000, Skew::Zipf, 1.8),
     scenario("10^6 uniform", 1_000_000, Skew::Uniform, 2.0),
 ];
 

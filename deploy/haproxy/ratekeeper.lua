@@ -1,5 +1,6 @@
 -- Asks Ratekeeper whether a request may pass. A denial is answered with its status, its fields and its body; the RateLimit
--- fields of a request that passes are in variables, for http-response set-header.
+-- fields of a request that passes are in variables, for http-response set-header. While nobody answers, requests pass.
+-- Any other answer is refused: nobody passes by a request that Ratekeeper does not understand.
 
 local TIMEOUT_MS = 250
 -- What belongs to the connection, or is said below.
@@ -7,6 +8,7 @@ local LEFT_OUT = {
     ["connection"] = true, ["content-length"] = true, ["host"] = true, ["keep-alive"] = true, ["transfer-encoding"] = true,
     ["upgrade"] = true, ["expect"] = true, ["te"] = true, ["trailer"] = true,
     ["x-forwarded-for"] = true, ["x-forwarded-host"] = true, ["x-forwarded-method"] = true, ["x-forwarded-uri"] = true,
+    ["x-forwarded-content-length"] = true, ["x-forwarded-transfer-encoding"] = true,
 }
 local HANDED_ON = { "content-type", "ratelimit", "ratelimit-policy", "retry-after" }
 
@@ -29,8 +31,11 @@ local function asked(txn)
     fields["x-forwarded-for"] = { table.concat(chain, ", ") }
     fields["x-forwarded-method"] = { txn.f:method() }
     fields["x-forwarded-uri"] = { txn.f:pathq() }
-    if sent["host"] then
-        fields["x-forwarded-host"] = { sent["host"][0] }
+    -- The body stays here; that there is one is told.
+    for _, name in ipairs({ "host", "content-length", "transfer-encoding" }) do
+        if sent[name] then
+            fields["x-forwarded-" .. name] = { sent[name][0] }
+        end
     end
     return fields
 end
@@ -40,33 +45,49 @@ local function field(response, name)
     return lines and (lines[0] or lines[1])
 end
 
-core.register_action("ratekeeper", { "http-req" }, function(txn, url)
-    local response = core.httpclient():get({ url = url, headers = asked(txn), timeout = TIMEOUT_MS })
-    if not response or (response.status ~= 429 and response.status ~= 503 and response.status ~= 200) then
-        core.Warning("ratekeeper: no decision, status " .. tostring(response and response.status))
-        return
+-- HAProxy makes a 502, 503 or 504 of its own where nobody answers. Ratekeeper's have one of these fields.
+local function is_away(response)
+    local status = response and response.status or 0
+    if status == 502 or status == 503 or status == 504 then
+        return not field(response, "retry-after") and not field(response, "x-ratekeeper-status")
     end
-    if response.status == 200 then
+    return status == 0
+end
+
+local function answer(txn, status, response)
+    local reply = txn:reply({ status = status })
+    for _, name in ipairs(response and HANDED_ON or {}) do
+        local value = field(response, name)
+        if value then
+            reply:add_header(name, value)
+        end
+    end
+    reply:set_body(response and response.body or "")
+    txn:done(reply)
+end
+
+core.register_action("ratekeeper", { "http-req" }, function(txn, url)
+    local could_ask, response = pcall(function()
+        return core.httpclient():get({ url = url, headers = asked(txn), timeout = TIMEOUT_MS })
+    end)
+    if not could_ask then
+        core.Warning("ratekeeper: cannot ask: " .. tostring(response))
+        return answer(txn, 500)
+    end
+    if is_away(response) then
+        core.Warning("ratekeeper: away")
+    elseif response.status == 200 then
         for variable, name in pairs({ ["txn.ratelimit"] = "ratelimit", ["txn.ratelimit_policy"] = "ratelimit-policy" }) do
             local value = field(response, name)
             if value then
                 txn:set_var(variable, value)
             end
         end
-        return
+    elseif response.status == 429 or response.status == 503 then
+        answer(txn, response.status, response)
+    else
+        core.Warning("ratekeeper: no decision, status " .. tostring(response.status))
+        -- More fields than Ratekeeper takes are the client's mistake; anything else is in the configuration.
+        answer(txn, response.status == 431 and 431 or 500)
     end
-    -- Without a Retry-After or a RateLimit it is HAProxy's own 503: Ratekeeper is away.
-    if response.status == 503 and not field(response, "retry-after") and not field(response, "x-ratekeeper-status") then
-        core.Warning("ratekeeper: away")
-        return
-    end
-    local reply = txn:reply({ status = response.status })
-    for _, name in ipairs(HANDED_ON) do
-        local value = field(response, name)
-        if value then
-            reply:add_header(name, value)
-        end
-    end
-    reply:set_body(response.body or "")
-    txn:done(reply)
 end, 1)

@@ -88,7 +88,6 @@ pub fn rows(flavour: Flavour, callers: usize) -> Vec<Row> {
             of(NoOverride, &[Ours, Plain]),
         ]
         .concat(),
-        (_, 1) => of(OneQuota, &[Ours, Plain]),
-        _ => Vec::new(),
+        _ => of(OneQuota, &[Ours, Plain]),
     }
 }

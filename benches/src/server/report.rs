@@ -13,7 +13,7 @@ use crate::server::rounds::{Cell, Figures, Kept, Loop, OPEN_PERCENT, Plan, Resul
 use crate::targets::{Target, Verdict};
 
 /// What is asked of us, in the peer's requests per second.
-const OVER_PEER_MIN: f64 = 1.2;
+const OVER_PEER_MIN: f64 = 1.35;
 
 /// Under what conditions, as a Markdown list.
 ///

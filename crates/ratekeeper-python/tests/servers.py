@@ -177,6 +177,36 @@ class RedisServer(_Process):
         return f"redis://127.0.0.1:{self.port}"
 
 
+class ClusterServer(RedisServer):
+    """A cluster of one node, which has all slots."""
+
+    def command(self) -> list[str]:
+        bus = str(free_port())
+        return [*super().command(), "--cluster-enabled", "yes", "--cluster-port", bus]
+
+    def answers(self) -> bool:
+        return super().answers() and b"cluster_state:ok" in self._asked(b"CLUSTER INFO\r\n")
+
+    def _start(self) -> bool:
+        self._has_slots = False
+        return super()._start()
+
+    def _asked(self, command: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(1)
+            client.connect(str(self.folder / "server.sock"))
+            if not self._has_slots:
+                client.sendall(b"CLUSTER ADDSLOTSRANGE 0 16383\r\n")
+                self._has_slots = client.recv(16).startswith(b"+OK")
+            client.sendall(command)
+            return client.recv(4096)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"redis+cluster://127.0.0.1:{self.port}"
+
+
 class MongoServer(_Process):
     """FerretDB, which speaks MongoDB's protocol."""
 

@@ -21,9 +21,9 @@ from ratekeeper import Limiter, Rule, Store
 BUSY = 4
 # Calls of each way to make them.
 CALLS = 100_000
-# One call in so many may fail open unexplained: up to 6 in 10,000 were seen where others built beside the test, and none on
-# a machine of its own. Own lateness that is taken for the server's silence is another matter: 80 to 600 in 10,000.
-UNEXPLAINED = 1_000
+# So many calls may fail open unexplained with a deadline of 25 ms, and none with one of 250 ms. Own lateness that is taken for
+# the server's silence is another matter: that were 800 to 6,000.
+UNEXPLAINED_MAX = 10
 WINDOW = 3600.0
 
 # Each call has a counter of its own, which keeps the server's time of its charge.
@@ -152,10 +152,10 @@ def test_what_the_server_charges_in_time_is_answered(own_server: RedisServer, wa
         charged = now + verdict.reset_after - WINDOW
         if verdict.remaining == 0 and charged - made <= deadline:
             in_time.append((key, charged - made))
-    assert len(in_time) <= CALLS / UNEXPLAINED, in_time
+    assert len(in_time) <= UNEXPLAINED_MAX, in_time
 
 
 @pytest.mark.parametrize(("way", "processes"), WAYS)
 def test_with_a_longer_deadline_all_is_answered(own_server: RedisServer, way: str, processes: int) -> None:
     failed = unanswered(own_server, way, processes, 0.25)
-    assert len(failed) <= CALLS / UNEXPLAINED, failed
+    assert not failed

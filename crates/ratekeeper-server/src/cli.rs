@@ -91,8 +91,9 @@ pub(crate) enum Command {
     /// Shows what a project or a key has used and has left under every rule
     #[command(after_help = LOOK_HELP)]
     Usage(UsageOptions),
-    /// Says why a request is limited, and when it passes again
-    #[command(after_help = "Exit status: 0 the request passes, 1 it would be denied, 2 could not look.")]
+    /// Says why a request or a key is limited, and when it passes again
+    #[command(after_help = "Exit status: 0 it passes, 1 it would be denied, 2 could not look.\n\
+                            Of a key alone, the conditions of rules are not looked at: there is no request.")]
     Explain(Box<ExplainOptions>),
     /// Shows the keys and rules that are limited most, live
     Top(TopOptions),
@@ -111,6 +112,35 @@ pub(crate) enum Command {
     Completions(CompletionsOptions),
     /// Prints versions: of the program, of its script, of what is kept in stores
     Version(VersionOptions),
+}
+
+impl Command {
+    /// How it was told to print: what it could not do is said so, too.
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Check(options) => options.format,
+            Self::Doctor(options) => options.format,
+            Self::Policy(PolicyCommand::Check(options)) => options.format,
+            Self::Policy(PolicyCommand::Test(options)) => options.format,
+            Self::Overrides(command) => command.target().format,
+            Self::Mode(command) => command.target().format,
+            Self::Emergency(command) => command.target().format,
+            Self::Inspect(options) => options.look.target.format,
+            Self::Reset(options) => options.of.look.target.format,
+            Self::Counters(options) => options.target.format,
+            Self::Usage(options) => options.look.target.format,
+            Self::Explain(options) => options.look.target.format,
+            Self::Top(options) => options.target.format,
+            Self::Policies(options) => options.look.target.format,
+            Self::Audit(options) => options.target.format,
+            Self::Token(TokenCommand::New(options)) => options.format,
+            Self::Version(options) => options.format,
+            Self::Policy(PolicyCommand::Convert(_))
+            | Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Completions(_) => Format::Text,
+        }
+    }
 }
 
 const RESET_HELP: &str = "Exit status: 0 counters were forgotten, 1 there was none, 2 could not do it.";
@@ -205,9 +235,19 @@ pub(crate) struct RequestOptions {
 }
 
 impl RequestOptions {
+    /// Whether nothing of a request was typed, only perhaps whose policy it is.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.all_said().into_iter().all(|(flag, is_said)| !is_said || flag == "--service")
+    }
+
     /// The first flag of it that was typed.
     pub(crate) fn first_said(&self) -> Option<&'static str> {
-        let said = [
+        self.all_said().into_iter().find_map(|(flag, is_said)| is_said.then_some(flag))
+    }
+
+    /// Every flag of it, and whether it was typed.
+    fn all_said(&self) -> [(&'static str, bool); 8] {
+        [
             ("--service", self.service.is_some()),
             ("--method", self.method.is_some()),
             ("--path", self.path.is_some()),
@@ -216,8 +256,7 @@ impl RequestOptions {
             ("--body", self.body.is_some()),
             ("--peer", self.peer.is_some()),
             ("--claim", !self.claim.is_empty()),
-        ];
-        said.into_iter().find_map(|(flag, is_said)| is_said.then_some(flag))
+        ]
     }
 
     pub(crate) fn method(&self) -> &str {
@@ -291,6 +330,12 @@ pub(crate) enum PolicyCommand {
     /// Says what is wrong with policies before they are used
     #[command(after_help = "Exit status: 0 all are good, 1 one is wrong, 2 one could not be read.")]
     Check(PolicyCheckOptions),
+    /// Turns limits of envoyproxy/ratelimit or Limitador into a policy, on standard output
+    #[command(
+        after_help = "Exit status: 0 converted, 1 something is wrong with them, 2 could not read them.\n\
+                      docs/envoy-ratelimit.md says what differs."
+    )]
+    Convert(PolicyConvertOptions),
     /// Tests what a policy decides, in virtual time
     #[command(after_help = "Exit status: 0 all is as expected, 1 something is not, 2 could not test.\n\
                       docs/cli.md says what cases look like.")]
@@ -310,6 +355,21 @@ pub(crate) struct PolicyTestOptions {
     /// How to print what was found
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyConvertOptions {
+    /// Files of one of them; those for one domain are put together
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The domain or namespace to convert, where the files have several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+
+    /// What FILE is written in; otherwise its ending says it
+    #[arg(long, value_name = "SYNTAX", value_enum)]
+    pub(crate) syntax: Option<Syntax>,
 }
 
 #[derive(Debug, Args)]

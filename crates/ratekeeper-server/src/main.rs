@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::cli::{Command, PolicyCommand};
+use crate::cli::{Command, Format, PolicyCommand};
 use crate::failure::{Failure, without_secrets};
 use crate::printed::and_no_more;
 
@@ -24,11 +24,13 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return mistyped(&error),
     };
+    let format = command.format();
     let result = match command {
         Command::Check(options) => commands::check::run(&options),
         Command::Demo(options) => and_no_more(commands::demo::run(&options)),
         Command::Doctor(options) => commands::doctor::run(&options),
         Command::Policy(PolicyCommand::Check(options)) => commands::policy::check(&options),
+        Command::Policy(PolicyCommand::Convert(options)) => commands::policy::convert(&options),
         Command::Policy(PolicyCommand::Test(options)) => commands::policy::test(&options),
         Command::Overrides(command) => commands::operate::overrides(&command),
         Command::Mode(command) => commands::operate::mode(&command),
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
         Command::Completions(options) => and_no_more(commands::completions::run(&options)),
         Command::Version(options) => and_no_more(commands::version::run(&options)),
     };
-    result.unwrap_or_else(|error| failed(&error))
+    result.unwrap_or_else(|error| failed(&error, format))
 }
 
 /// A command line that cannot be used, or one that asks for help.
@@ -64,13 +66,21 @@ fn mistyped(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
-    let (red, bold) = (AnsiColor::Red.on_default().bold(), Style::new().bold());
-    let mut err = anstream::stderr();
-    let _ = writeln!(err, "{red}error:{red:#} {}", without_secrets(&format!("{error:#}")));
+/// What could not be done: for programs an object where they look for the answer, for people words beside it.
+fn failed(error: &anyhow::Error, format: Format) -> ExitCode {
     let hint = error.chain().find_map(|cause| cause.downcast_ref::<Failure>()?.hint.as_deref());
-    if let Some(hint) = hint {
-        let _ = writeln!(err, "{bold}hint:{bold:#} {}", without_secrets(hint));
+    let failure = Failure { message: format!("{error:#}"), hint: hint.map(str::to_owned) };
+    let is_told = match format {
+        Format::Json => writeln!(std::io::stdout(), "{}", failure.json()).is_ok(),
+        Format::Text => false,
+    };
+    if !is_told {
+        let (red, bold) = (AnsiColor::Red.on_default().bold(), Style::new().bold());
+        let mut err = anstream::stderr();
+        let _ = writeln!(err, "{red}error:{red:#} {}", without_secrets(&failure.message));
+        if let Some(hint) = &failure.hint {
+            let _ = writeln!(err, "{bold}hint:{bold:#} {}", without_secrets(hint));
+        }
     }
     ExitCode::from(2)
 }

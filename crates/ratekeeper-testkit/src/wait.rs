@@ -4,8 +4,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long anything may take that must happen, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take that must happen, on the slowest machine. A sentinel looks at the role of a server every
+/// ten seconds and believes a change after eight more, on a machine that does nothing else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to look.
 const STEP: Duration = Duration::from_millis(2);
 

@@ -24,6 +24,18 @@ const OTHER_KIND: &str = concat!(
     r#""detail":"The limits of this service are rules in code about another kind of request than its framework has."}"#,
 );
 
+/// What gRPC callers are told that the service lacks: the same in the plain characters of a `grpc-message`.
+#[cfg(feature = "tower")]
+pub(crate) fn missing_in_grpc(what: NoIdentity) -> &'static str {
+    match what.0 {
+        Missing::Identity => "the limits of this service need an identity, and the request has none",
+        Missing::Address => {
+            "the limits of this service need the client's address; put Peer into the extensions of requests"
+        }
+        Missing::Kind => "the limits of this service are rules in code about another kind of request",
+    }
+}
+
 /// The body that says what is missing.
 #[cfg(any(feature = "actix", feature = "tower"))]
 pub(crate) fn missing(what: NoIdentity) -> &'static str {

@@ -4,9 +4,13 @@
 //! looked up on every request from a copy that costs next to nothing: where no
 //! switch is set, one load of an atomic.
 
+mod behind;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+#[cfg(feature = "redis")]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -335,6 +339,9 @@ pub(crate) fn validated(name: &str, switch: Switch) -> Result<Switch, InvalidInp
 pub(crate) struct ControlCell {
     any: AtomicBool,
     switches: RwLock<Arc<Switches>>,
+    /// How often this process has changed a switch itself.
+    #[cfg(feature = "redis")]
+    changes: AtomicU64,
 }
 
 impl ControlCell {
@@ -353,12 +360,26 @@ impl ControlCell {
         let changed = change(&mut switches.by_name);
         switches.has_keys = switches.by_name.keys().any(|name| name.contains(KEY_PART));
         self.any.store(!current.by_name.is_empty(), Ordering::Release);
+        #[cfg(feature = "redis")]
+        self.changes.fetch_add(1, Ordering::Relaxed);
         changed
     }
 
+    /// How often it was changed: what is read from now on is not older than that.
     #[cfg(feature = "redis")]
-    pub(crate) fn replace(&self, switches: Switches) {
-        self.update(|current| *current = switches.by_name);
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the switches that were read since so many changes. If there were more meanwhile, they may have been read
+    /// before: the next reading has them all.
+    #[cfg(feature = "redis")]
+    pub(crate) fn replace(&self, since: u64, switches: Switches) {
+        let mut current = self.switches.write().unwrap_or_else(PoisonError::into_inner);
+        if self.changes() == since {
+            self.any.store(!switches.by_name.is_empty(), Ordering::Release);
+            *current = Arc::new(switches);
+        }
     }
 }
 
@@ -377,6 +398,18 @@ mod tests {
             let error = text.parse::<Switch>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("switch: got `{text}`; expected ")), "{error}");
         }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn what_was_read_before_a_change_does_not_undo_it() {
+        let (cell, switch) = (ControlCell::default(), "emergency=lift".parse::<Switch>().unwrap());
+        let since = cell.changes();
+        cell.update(|switches| switches.insert("api".to_owned(), switch));
+        cell.replace(since, Switches::default());
+        assert_eq!(cell.get().map(|switches| switches.iter().count()), Some(1));
+        cell.replace(cell.changes(), Switches::default());
+        assert_eq!(cell.get(), None);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod document;
 )]
 mod expression;
 mod limiter;
+mod overriding;
 mod problem;
 mod request;
 pub mod source;
@@ -64,7 +65,7 @@ pub(crate) mod limits {
         COST_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_DEPTH_MAX, STEPS_DEFAULT, STEPS_MAX, STEPS_MIN,
     };
     pub use super::problem::PROBLEMS_MAX;
-    pub use super::spec::{KEYS_MAX, RULES_MAX};
+    pub use super::spec::{KEYS_MAX, REPLACES_MAX, RULES_MAX};
     pub use super::template::{SUBJECT_PLAIN_BYTES_MAX, TEMPLATE_BYTES_MAX};
 }
 
@@ -80,6 +81,8 @@ pub use request::{
     Body, Client, Descriptor, Facts, Identity, JsonBody, Needs, Request, RequestFacts, Scalar,
     canonical_path, parameter_of,
 };
+#[cfg(feature = "policy")]
+pub use spec::import;
 pub use spec::{
     A_LENGTH_OF_TIME, CostSpec, GENERAL_RULE, IPV6_PREFIX_DEFAULT, KeySpec, Limits, NamedQuota, Network,
     ORGANISATION_DEFAULT, OnError, OverridesSpec, PLAN_DEFAULT, PROJECT_DEFAULT, PenaltySpec, PlansSpec,

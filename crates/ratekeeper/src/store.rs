@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::claims::{CLAIMS_MAX, CounterClaim, CounterClaims};
 pub use self::failures::FailureKinds;
@@ -23,7 +23,7 @@ pub use self::open::{
 };
 #[cfg(feature = "redis")]
 pub use self::open::{SentinelParts, ServerParts};
-pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredPage};
+pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredList, StoredPage};
 use crate::audit::Audit;
 use crate::control::Control;
 use ratekeeper_core::{
@@ -81,8 +81,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     -> StoreFuture<'a, u64>;
 
     /// Takes a charge back that was made in vain, because what the store could not decide was denied; says how many
-    /// units that were.
-    fn undo<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision) -> StoreFuture<'a, u64> {
+    /// units that were. It is the second step of a call that must be over by `end`.
+    fn undo<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        end: Instant,
+    ) -> StoreFuture<'a, u64> {
+        let _ = end;
         self.refund(check, decision, LIMIT_MAX)
     }
 
@@ -277,6 +283,13 @@ pub trait Overrides: Send + Sync {
 
     /// Deletes what [`Overrides::list`] would list; says how many.
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize>;
+
+    /// Which of several servers, or which node of a cluster, has the overrides of an organisation, as far as this
+    /// process knows. `None` if there is one server.
+    fn server_of(&self, organisation: &str) -> Option<String> {
+        let _ = organisation;
+        None
+    }
 }
 
 /// An override, and whose it is.
@@ -291,6 +304,8 @@ pub struct ScopedOverride {
     pub project: Option<String>,
     /// The override.
     pub to: Override,
+    /// Which of several servers, or which node of a cluster, has it.
+    pub server: Option<String>,
 }
 
 impl ScopedOverride {
@@ -330,6 +345,8 @@ pub(crate) struct Answered {
     pub(crate) decision: Decision,
     /// The places, in the check, of the charges that were not decided on.
     pub(crate) undecided: Vec<usize>,
+    /// When the call must be over.
+    pub(crate) end: Instant,
 }
 
 /// The kinds of failure that callers tell apart.
@@ -381,6 +398,15 @@ impl StoreError {
     #[cfg(feature = "redis")]
     pub(crate) fn beside(self, answered: Answered) -> Self {
         Self { answered: Some(Box::new(answered)), ..self }
+    }
+
+    /// The same failure, of the server that it names. A call that is wrong is so everywhere.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, server: &str) -> Self {
+        if self.kind == StoreErrorKind::Input {
+            return self;
+        }
+        Self { message: format!("{server}: {}", self.message), ..self }
     }
 
     /// What the rest of the store has decided.

@@ -91,6 +91,22 @@ fn what_may_have_been_in_time_in_several_places_is_no_finding() {
     assert_eq!(uncovered(&super::check(&certain, &[], true)), 1);
 }
 
+/// In a window of several places, ends are as far apart as the instants of the places.
+#[test]
+fn a_window_of_several_places_admits_its_limit_once() {
+    let jittered = |start: u64, number: u64| {
+        let at = start + number * 1_000;
+        let end = start + 2 * SECOND + (number * 7_919) % 9_000;
+        // From other addresses, so that the tenant's window alone is at its limit.
+        Call { address: usize::try_from(number).unwrap(), ..admitted("pair", at, end) }
+    };
+    let one_too_many: Vec<Call> = (0..17).map(|number| jittered(START, number)).collect();
+    assert_eq!(uncovered(&super::check(&one_too_many, &[], true)), 1);
+    let window = |start| (0..16).map(move |number| jittered(start, number));
+    let two_windows: Vec<Call> = window(START).chain(window(START + 2 * SECOND + 10_000)).collect();
+    assert_eq!(uncovered(&super::check(&two_windows, &[], true)), 0);
+}
+
 #[test]
 fn windows_that_overlap_are_found_although_each_keeps_the_limit() {
     let calls = [window("windows", START, 8), window("windows", START + SECOND / 2, 8)].concat();

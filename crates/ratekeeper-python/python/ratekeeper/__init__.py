@@ -14,37 +14,45 @@ Integrations are in `ratekeeper.fastapi`, `ratekeeper.django` and, for the `limi
 library, `ratekeeper.limits_storage`.
 """
 
-from ._native import (
-    EXPOSE_HEADERS,
-    STORE_SCHEMES,
-    Addresses,
-    Charge,
-    Decision,
-    Denial,
-    Health,
-    HttpOptions,
-    Limiter,
-    ManualClock,
-    Needs,
-    Outages,
-    Override,
-    Policies,
-    PolicyError,
-    PolicyLimiter,
-    PolicyWatch,
-    Quota,
-    RatekeeperError,
-    Request as Request,
-    Rule,
-    ServiceLimiter,
-    Store,
-    StoreError,
-    Switch,
-    Tally,
-    Verdict,
-    __version__,
-    mode_from_environment,
-)
+try:
+    from ._native import (
+        EXPOSE_HEADERS,
+        STORE_SCHEMES,
+        Addresses,
+        Charge,
+        Decision,
+        Denial,
+        Health,
+        HttpOptions,
+        Limiter,
+        ManualClock,
+        Needs,
+        Outages,
+        Override,
+        Policies,
+        PolicyError,
+        PolicyLimiter,
+        PolicyWatch,
+        Quota,
+        RatekeeperError,
+        Request as Request,
+        Rule,
+        ServiceLimiter,
+        Store,
+        StoreError,
+        Switch,
+        Tally,
+        Verdict,
+        __version__,
+        mode_from_environment,
+    )
+except ImportError as _error:
+    if "interpreter" not in str(_error):
+        raise
+    raise ImportError(
+        "ratekeeper cannot be loaded in a subinterpreter, because its native module is one for each process; expected the "
+        "main interpreter (of mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or processes instead of interpreters"
+    ) from _error
 from ._result import RateLimitResult
 
 # Without `Request`: `import *` would hide the framework's.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ._forks import renew_in_children
+
 # Of more keys, the ones that were used longest ago are not counted by `reset()`, and not in a pickle.
 KEYS_TOLD_MAX = 100_000
 
@@ -18,6 +20,11 @@ class Seen:
 
     def __init__(self) -> None:
         self._keys: dict[Known, Terms] = {}
+        self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def after_fork(self) -> None:
+        """A thread that notes a key at that moment is not in the child."""
         self._lock = threading.Lock()
 
     def note(self, kind: str, key: str, limit: int, expiry: int) -> None:

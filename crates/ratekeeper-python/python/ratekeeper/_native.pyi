@@ -534,15 +534,22 @@ class Store:
         """
 
     @staticmethod
-    def open(url: str) -> Store:
+    def open(
+        url: str, *, memory: dict[str, Any] | None = None, redis: dict[str, Any] | None = None
+    ) -> Store:
         """`memory`, `memory://`, a URL of `Store.redis`, or `memory+dir://` and the path of a directory: then what is in
-        memory is kept there, through restarts and crashes, for one process at a time.
+        memory is kept there, through restarts and crashes, for one process at a time. `memory` and `redis` are options of
+        `Store.memory` and `Store.redis`: those hold that are for what the URL means.
         """
 
     def flush(self) -> None:
         """Saves in the directory of the store what changed within the last second. The end of the program does it, too.
         Raises StoreError if the directory cannot be written.
         """
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is in memory is kept in a directory."""
 
     @property
     def kind(self) -> Literal["memory", "redis"]: ...
@@ -1361,6 +1368,6 @@ def mode_from_environment() -> _Mode | None:
     """The mode in RATE_LIMIT_MODE, if it says one; ValueError if it says something else."""
 
 def server_arguments(url: str) -> dict[str, Any]:
-    """The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`: for
-    administrative calls that the engine has not.
+    """The server of a URL, as arguments of `redis.Redis`, or of `redis.sentinel.Sentinel` and its `service_name`, or with
+    `startup_nodes` of `redis.RedisCluster`: for administrative calls that the engine has not.
     """

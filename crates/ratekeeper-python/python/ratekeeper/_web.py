@@ -75,6 +75,15 @@ def warn_of_nobody(endpoint: str, who: str) -> None:
     )
 
 
+@functools.lru_cache(maxsize=_ENDPOINTS_MAX)
+def warn_of_one_counter(endpoint: str, first: str, second: str) -> None:
+    """Says once for an endpoint that two limits of Application Kit are held against one count."""
+    _log.warning(
+        "%s: two limits by project, %s and %s, count in one counter, as in Application Kit: each is held against the count of both",
+        endpoint, first, second,
+    )
+
+
 Value = TypeVar("Value")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import redis.asyncio
 from fastapi import APIRouter, Depends, Header
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +34,8 @@ from ratekeeper.application_kit.fastapi.ratelimit import (
 )
 from ratekeeper.application_kit.fastapi.redis import RedisDependency
 from ratekeeper.application_kit.ratelimit import make_path_rate_limit_key
+from ratekeeper.application_kit.ratelimit_overrides import set_org_rate_limit_override as set_org_override
+from ratekeeper.application_kit.ratelimit_overrides import set_rate_limit_override as set_override
 
 
 class Token:
@@ -136,6 +139,30 @@ async def manage_org_overrides(redis: "redis.asyncio.Redis") -> None:
     print(f"Cleared {count} overrides")
 
 
+# Temporary overrides, which that page imports from `ratelimit_overrides`.
+async def temporary_project_override(redis: "redis.asyncio.Redis") -> None:
+    await set_override(
+        redis,
+        organization_id=1,
+        project_id=2,
+        endpoint_pattern="/api/v1/search",
+        max_requests=1000,
+        expiry=60,
+        override_ttl=3600,  # Override expires after 1 hour
+    )
+
+
+async def temporary_org_override(redis: "redis.asyncio.Redis") -> None:
+    await set_org_override(
+        redis,
+        organization_id=1,
+        endpoint_pattern="/api/v1/search",
+        max_requests=500,
+        expiry=60,
+        override_ttl=86400,  # Override expires after 24 hours
+    )
+
+
 @router.post("/geocode/batch", dependencies=[Depends(AuthenticateKey())])
 async def batch_geocode(
     request: Request,
@@ -181,6 +208,36 @@ class GeoRateLimiter(ProjectRateLimiter):
 
 @router.get("/geo", dependencies=[Depends(AuthenticateKey()), Depends(GeoRateLimiter(max_requests=2, expiry=60))])
 async def geo() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+# The article's
+@router.post("/webhook", dependencies=[Depends(PathRateLimiter(max_requests=10, expiry=60))])
+async def webhook() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+class Matrix(BaseModel):
+    origins: list[str]
+    destinations: list[str]
+
+
+@router.post("/api/matrix", dependencies=[Depends(AuthenticateKey())])
+async def matrix(
+    request: Request,
+    response: Response,
+    body: Matrix,
+    redis: Annotated["redis.asyncio.Redis", Depends(RedisDependency("ratelimit"))],
+) -> dict[str, str]:
+    # Request: 10 origins x 5 destinations = 50 elements
+    rows, cols = len(body.origins), len(body.destinations)
+    await apply_element_rate_limit(
+        request, response,
+        max_requests=1000,  # 1000 elements per minute
+        expiry=60,
+        increment_amount=rows * cols,  # This request costs 50
+        redis_client=redis,
+    )
     return {"status": "ok"}
 
 

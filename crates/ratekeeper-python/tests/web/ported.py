@@ -28,7 +28,8 @@ class AddressLimiter(RateLimiter):
 
     def make_key(self, request: Request) -> str | None:
         mode: RateLimitMode = get_rate_limit_mode()
-        if is_rate_limit_disabled() or mode is RateLimitMode.off or mode.value == "off":
+        word: str = mode.value
+        if is_rate_limit_disabled() or mode is RateLimitMode.off or word == "off":
             return None
         return make_path_rate_limit_key(f"{request.url.path}:{request.headers.get('x-forwarded-for', 'unknown')}")
 

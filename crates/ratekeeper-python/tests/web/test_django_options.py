@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from conftest import Backend
 from web import django_site  # noqa: F401 (configures Django, before it is imported)
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
@@ -170,6 +172,21 @@ def test_asking_from_within_a_view(site: Site) -> None:
     assert answers[2].status_code == 200 and answers[2].headers["RateLimit"] == '"requests";r=0;t=60'
 
 
+def test_the_arguments_are_those_of_django_ratelimit() -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    with override_settings(RATELIMIT_STORES={"default": Store.memory()}):
+        request = RequestFactory().get("/")
+        # request, group, fn, key, rate, method, increment: all by place.
+        assert [is_ratelimited(request, None, view, "ip", "1/m", ["GET"], True) for _ in range(2)] == [False, True]
+        usage = get_usage(request, None, functools.partial(view), "ip", "1/m", ("GET",), False)
+        assert usage is not None and (usage["count"], usage["should_limit"]) == (1, True)
+        named = f"{view.__module__}.{view.__qualname__}"
+        assert is_ratelimited(request, named, None, "ip", "1/m", ["GET"]), "the name of the function is the group"
+        assert not is_ratelimited(request, "g", view, "ip", "1/m", ["GET"], True), "a group is one of its own"
+
+
 def test_exceptions_have_what_application_kit_has() -> None:
     with override_settings(RATELIMIT_STORES={"default": "memory"}):
         view = rate_limit(1, 60, key="ip")(answer)
@@ -180,7 +197,8 @@ def test_exceptions_have_what_application_kit_has() -> None:
         error = caught.value
         assert isinstance(error, RateLimitExceeded)
         assert (error.status, error.message) == (429, "Rate limit exceeded. Try again later.")
-        assert error.headers["ratelimit"] == '"requests";r=0;t=60' and error.headers["retry-after"] == "60"
+        assert error.headers["ratelimit"] == error.headers["RateLimit"] == '"requests";r=0;t=60'
+        assert error.headers["Retry-After"] == "60" and {"RateLimit", "RateLimit-Policy", "Retry-After"} <= {*error.headers}
         again = pickle.loads(pickle.dumps(error))
         assert isinstance(again, RateLimitExceeded)
         assert (again.status, again.headers, again.decision, again.result) == (429, error.headers, error.decision, error.result)
@@ -238,8 +256,8 @@ def throttled(**throttles: Any) -> dict[str, Any]:
 REST = {"DEFAULT_THROTTLE_RATES": {"anon": "2/min", "user": "3/day", "uploads": "1/hour"}, "UNAUTHENTICATED_USER": None}
 
 
-def test_throttles_of_rest_framework(site: Site, clock: ManualClock) -> None:
-    with override_settings(REST_FRAMEWORK=REST):
+def test_throttles_of_rest_framework(backend: Backend, site: Site, clock: ManualClock) -> None:
+    with override_settings(REST_FRAMEWORK=REST, RATELIMIT_STORES={"default": backend.store(clock=clock)}):
         from ratekeeper.django.throttling import AnonRateThrottle, ScopedRateThrottle, UserRateThrottle
 
         for kind in (AnonRateThrottle, UserRateThrottle, ScopedRateThrottle):
@@ -256,3 +274,32 @@ def test_throttles_of_rest_framework(site: Site, clock: ManualClock) -> None:
         assert statuses(client, 1, "/anon") == [200]
         assert statuses(client, 4, "/user") == [200, 200, 200, 429]
         assert statuses(client, 2, "/scoped") == [200, 429] and statuses(client, 3, "/free") == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected", "told"), [("on", [200, 200, 429], True), ("monitor", [200] * 3, True), ("off", [200] * 3, False)]
+)
+def test_throttles_of_rest_framework_obey_the_mode(site: Site, mode: str, expected: list[int], told: bool) -> None:
+    with override_settings(REST_FRAMEWORK=REST, RATELIMIT_MODE=mode):
+        from ratekeeper.django.throttling import AnonRateThrottle
+
+        AnonRateThrottle.THROTTLE_RATES = REST["DEFAULT_THROTTLE_RATES"]
+        client = site(**throttled(anon=(AnonRateThrottle, None)))
+        assert statuses(client, 3, "/anon") == expected
+        assert ("RateLimit" in client.get("/anon").headers) == told
+
+
+@pytest.mark.parametrize(("on_outage", "mode", "expected"), [("allow", "on", 200), ("deny", "on", 429), ("deny", "monitor", 200)])
+def test_throttles_of_rest_framework_in_an_outage(site: Site, on_outage: str, mode: str, expected: int) -> None:
+    # Nobody listens there.
+    away = {"default": Store.redis("redis://127.0.0.1:1")}
+    settings = {"RATELIMIT_STORES": away, "RATELIMIT_ON_OUTAGE": on_outage, "RATELIMIT_MODE": mode}
+    with override_settings(REST_FRAMEWORK=REST, **settings):
+        from ratekeeper.django.throttling import UserRateThrottle
+
+        UserRateThrottle.THROTTLE_RATES = REST["DEFAULT_THROTTLE_RATES"]
+        client = site(**throttled(user=(UserRateThrottle, None)))
+        response = client.get("/user")
+        assert response.status_code == expected
+        # The framework knows no other denial; when to come back is told.
+        assert response.headers.get("Retry-After") == ("1" if expected == 429 else None)

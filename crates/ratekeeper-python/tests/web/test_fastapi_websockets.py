@@ -34,14 +34,15 @@ def greeting(limiter: Any = None, **options: Any) -> FastAPI:
     return app
 
 
-async def opened(app: FastAPI, extensions: Any = None) -> list[Any]:
+async def opened(app: FastAPI, extensions: Any = None, *texts: str) -> list[Any]:
     sent: list[Any] = []
+    said = [{"type": "websocket.connect"}, *({"type": "websocket.receive", "text": text} for text in texts)]
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def receive() -> Any:
-        return {"type": "websocket.connect"}
+        return said.pop(0) if said else {"type": "websocket.disconnect", "code": 1000}
 
     await app({"type": "websocket", "path": "/ws", "headers": [], "query_string": b"", "extensions": extensions}, receive, send)
     return sent
@@ -127,3 +128,44 @@ async def test_handlers_can_answer_denials_themselves() -> None:
 
     await opened(app)
     assert await opened(app) == [{"type": "websocket.close", "code": 4029, "reason": "1 a minute"}]
+
+
+def echoing(messages: Any, answers: bool = False, **options: Any) -> FastAPI:
+    """An application whose messages are limited, each on its own."""
+    app = FastAPI()
+    setup(app, store=Store.memory(), **{"identify": lambda request: (1, 2), **options})
+
+    @app.websocket("/ws")
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        async for text in socket.iter_text():
+            try:
+                await messages.hit(socket)
+            except WebSocketRateLimitExceeded as error:
+                if not answers:
+                    raise
+                await socket.send_text(f"again in {error.result.ttl} s")
+            else:
+                await socket.send_text(text)
+
+    return app
+
+
+@pytest.mark.parametrize("limiter", [ProjectRateLimiter(2, 60), PathRateLimiter(2, 60), PathRateLimiter("2/m;9/h")])
+async def test_messages_are_limited(limiter: Any) -> None:
+    app = echoing(limiter)
+    sent = await opened(app, None, "a", "b", "c", "d")
+    assert [message.get("text") for message in sent[1:3]] == ["a", "b"]
+    assert sent[3:] == [{"type": "websocket.close", "code": 1013, "reason": "Rate limit exceeded. Try again later."}]
+
+
+async def test_a_handler_can_answer_messages_that_are_too_many() -> None:
+    sent = await opened(echoing(PathRateLimiter(1, 60), answers=True), None, "a", "b", "c")
+    assert [message.get("text") for message in sent[1:]] == ["a", "again in 60 s", "again in 60 s"]
+
+
+async def test_messages_of_two_sockets_count_together_and_monitor_mode_lets_all_pass() -> None:
+    app = echoing(ProjectRateLimiter(1, 60), answers=True)
+    assert [(await opened(app, None, "a"))[1]["text"] for _ in range(2)] == ["a", "again in 60 s"]
+    sent = await opened(echoing(PathRateLimiter(1, 60), mode="monitor"), None, "a", "b")
+    assert [message.get("text") for message in sent[1:]] == ["a", "b"]

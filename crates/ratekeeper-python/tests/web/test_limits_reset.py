@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from conftest import Backend
+from limits.errors import ConfigurationError
 from limits.storage import storage_from_string
-from servers import RedisServer
+from servers import ClusterServer, RedisServer
 
 import ratekeeper.limits_storage  # noqa: F401 (registers the storages)
 from ratekeeper import _limits_reset
+from ratekeeper._native import server_arguments
 
 
 def test_a_password_is_what_it_is(own_server: RedisServer) -> None:
@@ -51,6 +54,29 @@ def test_sentinels_are_asked_for_the_server() -> None:
     assert [(sentinel["host"], sentinel["port"]) for sentinel in asked] == [("a.internal", 1), ("b.internal", 26379)]
     assert all((sentinel["username"], sentinel["password"]) == ("ben", "two") for sentinel in asked)
     assert all(sentinel["ssl_ca_data"] == "pem" for sentinel in asked)
+
+
+def test_a_cluster_is_reset_on_all_of_its_nodes() -> None:
+    server = ClusterServer("redis-7")
+    try:
+        uri = f"ratekeeper+{server.url}"
+        storage: Any = storage_from_string(uri)
+        beside: Any = storage_from_string(uri, key_prefix="beside")
+        for number in range(20):
+            storage.incr(f"key-{number}", 60)
+            beside.incr(f"key-{number}", 60)
+        assert storage.acquire_entry("moving", 5, 60) and storage.acquire_sliding_window_entry("sliding", 5, 60)
+        assert storage.reset() == 22 and storage.get("key-3") == 0
+        assert beside.get("key-3") == 1
+        asynchronous: Any = storage_from_string(f"async+{uri}", key_prefix="beside")
+        assert asyncio.run(asynchronous.reset()) == 20
+    finally:
+        server.close()
+
+
+def test_nodes_of_a_cluster_are_asked_for_the_others() -> None:
+    said = server_arguments("rediss+cluster://ann:one@a.internal:1,b.internal:2")
+    assert said == {"startup_nodes": [("a.internal", 1), ("b.internal", 2)], "username": "ann", "password": "one", "ssl": True}
 
 
 def test_sockets_are_reached(own_server: RedisServer) -> None:
@@ -129,6 +155,29 @@ def test_a_pickle_of_a_memory_has_what_was_counted() -> None:
     assert restored.incr("key", 60) == 3 and storage.get("key") == 2
     assert [restored.acquire_entry("moving", 2, 60) for _ in range(2)] == [True, False]
     assert [restored.acquire_sliding_window_entry("sliding", 2, 60) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("uri", ["ratekeeper+memory+dir://", "async+ratekeeper+memory+dir://"])
+def test_a_memory_with_a_directory_is_a_storage(uri: str, tmp_path: Path) -> None:
+    """The scheme was registered and refused."""
+    uri += str(tmp_path / "data")
+    is_async = uri.startswith("async")
+
+    def call(made: Any) -> Any:
+        async def awaited() -> Any:
+            return await made
+
+        return asyncio.run(awaited()) if is_async else made
+
+    storage: Any = storage_from_string(uri, max_keys=10_000)
+    assert [call(storage.incr("key", 3_600)) for _ in range(2)] == [1, 2]
+    told = pickle.dumps(storage)
+    del storage
+    storage = pickle.loads(told)
+    assert call(storage.incr("key", 3_600)) == 3, "what is in the directory is not counted twice"
+    assert call(storage.reset()) == 1 and call(storage.get("key")) == 0
+    with pytest.raises(ConfigurationError, match="deadline"):
+        storage_from_string(uri, deadline=1.0)
 
 
 def test_a_pickle_of_a_server_leads_there(redis_backend: Backend) -> None:

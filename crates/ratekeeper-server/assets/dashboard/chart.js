@@ -1,4 +1,4 @@
-// Rates over time: kept in the page, drawn as SVG, and as a table beside it.
+// Rates over time: begun with what the server kept, then kept in the page, drawn as SVG, and as a table beside it.
 
 import { byId, element, keep, rate, text } from "./dom.js";
 
@@ -6,8 +6,8 @@ import { byId, element, keep, rate, text } from "./dom.js";
 export const POINTS_MAX = 300;
 /** Rows of the table. */
 const ROWS_MAX = 30;
-/** A longer pause between two looks is a gap. */
-const GAP_US = 5_000_000;
+/** A longer pause between two looks is a gap; the server keeps a moment every five seconds. */
+const GAP_US = 12_000_000;
 /** The shortest time that is drawn. */
 const SECONDS_MIN = 60;
 const KINDS = ["allowed", "denied", "over"];

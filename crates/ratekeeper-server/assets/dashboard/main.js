@@ -3,7 +3,7 @@
 import { listen } from "./actions.js";
 import { byId, tablesStayTables, text } from "./dom.js";
 import { Refused, call, token } from "./server.js";
-import { history, redraw, show } from "./view.js";
+import { history, note, redraw, show } from "./view.js";
 
 const EVERY_MS = 1_000;
 const BACKOFF_MAX_MS = 8_000;
@@ -11,6 +11,8 @@ const BACKOFF_MAX_MS = 8_000;
 let failures = 0;
 let timer = null;
 let asking = false;
+/** Whether what was before the page was opened is there. */
+let knowsBefore = false;
 
 function connection(state, words) {
   const pill = byId("connection");
@@ -28,6 +30,10 @@ async function look() {
   if (asking) return;
   asking = true;
   try {
+    if (!knowsBefore) {
+      for (const moment of (await call("v1/dashboard/history")).points) note(moment);
+      knowsBefore = true;
+    }
     const snapshot = await call("v1/dashboard");
     failures = 0;
     byId("sign-in").hidden = true;

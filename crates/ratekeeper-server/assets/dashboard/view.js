@@ -18,15 +18,21 @@ const seriesOf = ({ service, rule, plan, name }) => (name === undefined ? `${ser
 /** All series, those of policies first. */
 const allSeries = (snapshot) => [...snapshot.decisions.series, ...snapshot.limit_decisions.series];
 
+/** Takes the counts of a moment, which may be one before the page was opened; the sum of all, by outcome. */
+export function note(moment) {
+  const sum = {};
+  for (const totals of [moment.decisions.totals, moment.limit_decisions.totals]) {
+    for (const [outcome, count] of Object.entries(totals)) sum[outcome] = (sum[outcome] ?? 0) + count;
+  }
+  const of = new Map([["", kindsOf(sum)], ...allSeries(moment).map(({ labels, counts }) => [seriesOf(labels), kindsOf(counts)])]);
+  history.note(moment.at_us, of);
+  return sum;
+}
+
 /** Takes a snapshot, and shows it. */
 export function show(snapshot) {
   shown = snapshot;
-  const sum = {};
-  for (const totals of [snapshot.decisions.totals, snapshot.limit_decisions.totals]) {
-    for (const [outcome, count] of Object.entries(totals)) sum[outcome] = (sum[outcome] ?? 0) + count;
-  }
-  const of = new Map([["", kindsOf(sum)], ...allSeries(snapshot).map(({ labels, counts }) => [seriesOf(labels), kindsOf(counts)])]);
-  history.note(snapshot.at_us, of);
+  const sum = note(snapshot);
   overview(snapshot, sum);
   choices(snapshot);
   rulesAndPlans(snapshot);
@@ -174,8 +180,10 @@ function store(snapshot) {
   const { metrics, health } = snapshot;
   const number = (name) => metrics[name]?.[0]?.value;
   const facts = [["Where", snapshot.store], ["Takes charges", health.store.answers ? "yes" : `no: ${health.store.failure}`], ["Breaker", health.store.breaker]];
-  const nodes = health.store.nodes;
-  if (nodes) facts.push(["Nodes", `${nodes.take_charges} of ${nodes.all} take charges${nodes.away?.length ? `; away: ${nodes.away.join(", ")}` : ""}`]);
+  for (const { labels, value } of metrics.ratekeeper_store_nodes ?? []) {
+    facts.push([labels.state === "taking" ? "Servers that take charges" : "Servers that do not", value, "ratekeeper_store_nodes", labels]);
+  }
+  if (health.store.nodes?.away?.length) facts.push(["Away", health.store.nodes.away.join(", ")]);
   const counts = [
     ["Breaker opened", "ratekeeper_store_breaker_opened_total"], ["Failed checks", "ratekeeper_store_failures_total"],
     ["Timeouts", "ratekeeper_store_timeouts_total"], ["Overloads", "ratekeeper_store_overloads_total"],

@@ -97,11 +97,11 @@ pub(crate) struct UsageOptions {
     pub(crate) organisation: Option<String>,
 
     /// The project of it
-    #[arg(long, value_name = "ID", requires = "organisation")]
+    #[arg(long, value_name = "ID", requires = "organisation", conflicts_with = "key")]
     pub(crate) project: Option<String>,
 
     /// The plan, where limits depend on it
-    #[arg(long, value_name = "NAME", requires = "organisation")]
+    #[arg(long, value_name = "NAME", requires = "organisation", conflicts_with = "key")]
     pub(crate) plan: Option<String>,
 
     /// A key instead of an organisation, such as user:42
@@ -118,11 +118,12 @@ pub(crate) struct UsageOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
-    /// The key of rules with `caller_key`
+    /// A key instead of a request, such as user:42, under every rule that counts by it; beside a request, the
+    /// key of rules with `caller_key`
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
-    /// How many units the request asks for
+    /// How many units to ask for
     #[arg(long, value_name = "UNITS", default_value_t = 1)]
     pub(crate) cost: u64,
 

@@ -74,6 +74,19 @@ pub(crate) enum OverridesCommand {
     Import(ImportOptions),
 }
 
+impl OverridesCommand {
+    pub(crate) fn target(&self) -> &TargetOptions {
+        match self {
+            Self::Set(options) => &options.target,
+            Self::Get(options) | Self::Delete(options) => &options.target,
+            Self::List(options) => &options.target,
+            Self::Clear(options) => &options.all.target,
+            Self::Export(options) => &options.target,
+            Self::Import(options) => &options.target,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SetOverrideOptions {
     /// What it is about: service/rule, service/rule.rpm, or the endpoint that the rule finds in requests
@@ -106,6 +119,10 @@ pub(crate) struct SetOverrideOptions {
     /// Reset what is used up: an empty bucket stays empty under a raised limit
     #[arg(long)]
     pub(crate) relief: bool,
+
+    /// Do it without asking, where it is about all projects of an organisation
+    #[arg(long)]
+    pub(crate) yes: bool,
 
     /// The policy that has the rule, for --relief on --store; a server has its own
     #[arg(long, value_name = "FILE", help_heading = "Store")]
@@ -154,6 +171,10 @@ pub(crate) struct ImportOptions {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
+    /// Do it without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
@@ -188,6 +209,16 @@ pub(crate) enum ModeCommand {
     /// Back to what policies say
     #[command(after_help = "Exit status: 0 cleared, 1 none was set, 2 could not do it.")]
     Clear(ClearSwitchOptions),
+}
+
+impl ModeCommand {
+    pub(crate) fn target(&self) -> &TargetOptions {
+        match self {
+            Self::Get(options) => &options.target,
+            Self::Set(options) => &options.target,
+            Self::Clear(options) => &options.target,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -250,6 +281,10 @@ pub(crate) struct ClearSwitchOptions {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
+    /// Do it without asking, where it is about more than one rule
+    #[arg(long)]
+    pub(crate) yes: bool,
+
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
@@ -266,6 +301,15 @@ pub(crate) enum EmergencyCommand {
     /// Ends an emergency before its time
     #[command(after_help = "Exit status: 0 ended, 1 there was none, 2 could not do it.")]
     Clear(ClearSwitchOptions),
+}
+
+impl EmergencyCommand {
+    pub(crate) fn target(&self) -> &TargetOptions {
+        match self {
+            Self::Lift(options) | Self::Block(options) => &options.target,
+            Self::Clear(options) => &options.target,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -21,13 +21,7 @@ use crate::failure::Failure;
 use crate::printed;
 
 pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
-    let (decision, seen) = match (runtime()?.block_on(decide(options)), options.format) {
-        (Ok(decided), _) => decided,
-        (Err(failure), Format::Text) => return Err(failure.into()),
-        (Err(failure), Format::Json) => {
-            return printed::with_status(writeln!(std::io::stdout(), "{}", failure.json()), 2);
-        }
-    };
+    let (decision, seen) = runtime()?.block_on(decide(options))?;
     let printed = match options.format {
         Format::Text => report::text(&decision, &seen),
         Format::Json => report::json(&decision, &seen),

@@ -28,13 +28,7 @@ use crate::failure::Failure;
 use crate::printed;
 
 pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
-    let findings = match (look(options), options.format) {
-        (Ok(findings), _) => findings,
-        (Err(failure), Format::Text) => return Err(failure.into()),
-        (Err(failure), Format::Json) => {
-            return printed::with_status(writeln!(io::stdout(), "{}", failure.json()), 2);
-        }
-    };
+    let findings = look(options)?;
     let printed = match options.format {
         Format::Text => text(&findings),
         Format::Json => json(&findings),

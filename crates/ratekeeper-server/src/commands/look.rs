@@ -7,6 +7,7 @@
 mod body;
 mod report;
 mod top;
+mod why;
 
 use std::process::ExitCode;
 
@@ -70,7 +71,7 @@ pub(crate) fn usage(options: &UsageOptions) -> anyhow::Result<ExitCode> {
 pub(crate) fn explain(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let body = body::of(options)?;
     let is_good = |answer: &Json| answer["allowed"] == json!(true);
-    look("/v1/explain/rules", body, &options.look, report::explained, is_good).run()
+    look("/v1/explain/rules", body, &options.look, why::explained, is_good).run()
 }
 
 pub(crate) fn counters(options: &CountersOptions) -> anyhow::Result<ExitCode> {

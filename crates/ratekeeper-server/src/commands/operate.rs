@@ -12,10 +12,10 @@ pub(super) mod target;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ratekeeper::printable;
+use ratekeeper::{ALL_RULES, printable};
 use serde_json::{Value as Json, json};
 
-use self::confirm::confirmed;
+use self::confirm::confirm;
 use self::target::Target;
 use super::opened::runtime;
 use crate::cli::Format;
@@ -61,7 +61,11 @@ pub(crate) fn overrides(command: &OverridesCommand) -> anyhow::Result<ExitCode> 
             policy: options.policy.as_deref(),
             is_good: is_changed,
             words: report::override_set,
-            question: None,
+            question: (options.owner.project.is_none() && !options.yes).then(|| {
+                let owner = report::owner_in_words(&owner(&options.owner));
+                let endpoint = report::shown(&json!(options.endpoint));
+                format!("set {} on {endpoint} for all projects of {owner}?", options.limit)
+            }),
         },
         OverridesCommand::Get(options) => one_override(ONE_OVERRIDE, options, report::one_override),
         OverridesCommand::Delete(options) => one_override("/v1/overrides/delete", options, report::deleted),
@@ -118,7 +122,7 @@ pub(crate) fn mode(command: &ModeCommand) -> anyhow::Result<ExitCode> {
                 policy: None,
                 is_good: is_changed,
                 words: report::switch_set,
-                question: broad(&options.rule, options.yes, &format!("switch {{}} to {mode}?")),
+                question: broad(&options.rule, options.yes).map(|reach| format!("switch {reach} to {mode}?")),
             }
         }
         ModeCommand::Clear(options) => Operation {
@@ -128,7 +132,8 @@ pub(crate) fn mode(command: &ModeCommand) -> anyhow::Result<ExitCode> {
             policy: None,
             is_good: is_changed,
             words: report::cleared,
-            question: None,
+            question: broad(&options.rule, options.yes)
+                .map(|reach| format!("take back the mode of {reach}?")),
         },
     };
     operation.run()
@@ -145,7 +150,9 @@ pub(crate) fn emergency(command: &EmergencyCommand) -> anyhow::Result<ExitCode> 
             policy: None,
             is_good: is_changed,
             words: report::cleared,
-            question: None,
+            // The end of the block of one key reaches that key alone.
+            question: broad(&options.rule, options.yes || options.key.is_some())
+                .map(|reach| format!("end the emergency of {}?", with_charges(&options.rule, reach))),
         },
     };
     operation.run()
@@ -162,18 +169,29 @@ fn set_emergency<'o>(options: &'o EmergencyOptions, word: &str) -> Operation<'o>
         policy: None,
         is_good: is_changed,
         words: report::switch_set,
-        question: broad(&options.rule, options.yes, &format!("{word} {{}}?")),
+        question: broad(&options.rule, options.yes).map(|reach| {
+            let reach = with_charges(&options.rule, reach);
+            match &options.key {
+                Some(key) => format!("{word} {} in {reach}?", report::shown(&json!(key))),
+                None => format!("{word} {reach}?"),
+            }
+        }),
     }
 }
 
-/// A question about what reaches further than one rule.
-fn broad(rule: &str, yes: bool, question: &str) -> Option<String> {
+/// What a name reaches, if that is more than one rule, and whoever types wants to be asked then.
+fn broad(rule: &str, yes: bool) -> Option<String> {
     let reach = match rule.strip_suffix("/*") {
-        Some(service) => format!("all rules of {service}"),
-        None if rule == "*" => "all rules of all services".to_owned(),
+        Some(service) => format!("all rules of {}", report::shown(&json!(service))),
+        None if rule == ALL_RULES => "all rules of all services".to_owned(),
         None => return None,
     };
-    (!yes).then(|| question.replace("{}", &reach))
+    (!yes).then_some(reach)
+}
+
+/// What an emergency reaches: one for everything reaches charges that have no rule, too.
+fn with_charges(rule: &str, reach: String) -> String {
+    if rule == ALL_RULES { format!("{reach} and all charges without a policy") } else { reach }
 }
 
 fn set_override(options: &SetOverrideOptions) -> Json {
@@ -214,14 +232,7 @@ fn owner(options: &OwnerOptions) -> Json {
 
 impl Operation<'_> {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let answered = self.answered();
-        let answer = match (answered, self.target.format) {
-            (Ok(answer), _) => answer,
-            (Err(failure), Format::Text) => return Err(failure.into()),
-            (Err(failure), Format::Json) => {
-                return printed::with_status(report::line(&failure.json().to_string()), 2);
-            }
-        };
+        let answer = self.answered()?;
         let printed = match self.target.format {
             Format::Text => report::text(&(self.words)(&answer.body)),
             Format::Json => report::line(&answer.body.to_string()),
@@ -230,11 +241,7 @@ impl Operation<'_> {
     }
 
     fn answered(&self) -> Result<Found, Failure> {
-        if let Some(question) = &self.question
-            && !confirmed(question)?
-        {
-            return Err(Failure::new("nothing was changed").hint("--yes does it without asking"));
-        }
+        confirm(self.question.as_deref())?;
         in_runtime(async {
             let target = Target::of(self.target, self.policy).await?;
             let (status, body) = target.call(self.path, self.body.as_ref()).await?;

@@ -1,11 +1,13 @@
-//! `ratekeeper policy check`: what is wrong with policies, before they are used.
+//! `ratekeeper policy`: what is wrong with policies, before they are used, and limits of others as policies.
 //!
-//! It reads and compiles them as a service would, so what passes here comes
+//! `check` reads and compiles them as a service would, so what passes here comes
 //! into force there.
 
+mod convert;
 mod report;
 mod test;
 
+pub(crate) use self::convert::convert;
 pub(crate) use self::test::test;
 
 use std::io::Read;
@@ -27,10 +29,16 @@ const STDIN: &str = "stdin";
 /// What was found out about one policy.
 pub(super) struct Checked {
     pub(super) file: String,
+    /// Other files of the same policy.
+    pub(super) others: Vec<String>,
     pub(super) verdict: Verdict,
 }
 
 impl Checked {
+    fn of(file: String, verdict: Verdict) -> Self {
+        Self { file, others: Vec::new(), verdict }
+    }
+
     /// The store that it names.
     pub(super) fn store(&self) -> Option<&StoreUrl> {
         match &self.verdict {
@@ -76,20 +84,16 @@ pub(crate) fn check(options: &PolicyCheckOptions) -> anyhow::Result<ExitCode> {
 
 /// Checks a file, all files of a folder, or standard input.
 pub(super) fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
-    let format = syntax.map(|syntax| match syntax {
-        Syntax::Toml => Format::Toml,
-        Syntax::Yaml => Format::Yaml,
-        Syntax::Json => Format::Json,
-    });
+    let format = syntax.map(format_of);
     if path == Path::new("-") {
-        return vec![Checked { file: STDIN.to_owned(), verdict: standard_input(format) }];
+        return vec![Checked::of(STDIN.to_owned(), standard_input(format))];
     }
     let name = |path: &Path| path.display().to_string();
     match read_policies(path, format) {
         Ok(policies) if policies.is_empty() => {
             let error = "has no policies".to_owned();
             let hint = Some("policies end in .toml, .yaml, .yml or .json".to_owned());
-            vec![Checked { file: name(path), verdict: Verdict::Unread { error, hint } }]
+            vec![Checked::of(name(path), Verdict::Unread { error, hint })]
         }
         Ok(policies) => {
             let checked = policies.into_iter().map(|read| {
@@ -98,11 +102,22 @@ pub(super) fn read(path: &Path, syntax: Option<Syntax>) -> Vec<Checked> {
                     Ok(spec) => compiled(&file, &spec),
                     Err(error) => refused(&read.path, error),
                 };
-                Checked { file, verdict }
+                Checked {
+                    others: read.others.iter().map(|other| name(other)).collect(),
+                    ..Checked::of(file, verdict)
+                }
             });
             checked.collect()
         }
-        Err(error) => vec![Checked { file: name(path), verdict: refused(path, error) }],
+        Err(error) => vec![Checked::of(name(path), refused(path, error))],
+    }
+}
+
+fn format_of(syntax: Syntax) -> Format {
+    match syntax {
+        Syntax::Toml => Format::Toml,
+        Syntax::Yaml => Format::Yaml,
+        Syntax::Json => Format::Json,
     }
 }
 

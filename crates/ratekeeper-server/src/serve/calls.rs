@@ -177,7 +177,7 @@ pub(super) fn later<'a>(answer: impl Future<Output = Answer> + Send + 'a) -> Ans
 }
 
 /// All calls, those that are called most first.
-pub static CALLS: [Call; 46] = [
+pub static CALLS: [Call; 47] = [
     Call::post("/v1/limit", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_limit(asked.body)),
     Call::post("/v1/check", Anyone, BODY_BYTES_MAX, |asked| asked.api.start_check(asked.body)),
     Call::get("/v1/forward-auth", Gateway, |asked| asked.api.start_forward_auth(asked.head)),
@@ -230,6 +230,7 @@ pub static CALLS: [Call; 46] = [
     }),
     Call::post("/v1/policies/get", Read, BODY_BYTES_MAX, |asked| later(asked.api.get_policy(asked.body))),
     Call::get("/v1/dashboard", Read, |asked| later(dashboard::snapshot(asked.api, asked.is_stopping))),
+    Call::get("/v1/dashboard/history", Read, |asked| Now(dashboard::history(asked.api))),
     Call::post("/v1/demo", Operate, BODY_BYTES_MAX, |asked| Now(asked.api.demo(asked.body))),
     Call::get("/metrics", Monitoring, |asked| later(health::metrics(asked.api, asked.is_stopping))),
     Call::get("/openapi.json", Anyone, |_| Now(Answer::of(JSON, openapi::text()))),

@@ -3,6 +3,7 @@
 //! The pages have no data and take no token. They ask the calls that everyone else asks, with the token that the
 //! operator types in, so the dashboard can do nothing that its token cannot.
 
+mod history;
 mod pages;
 mod snapshot;
 
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
+use self::history::History;
+pub(super) use self::history::{history, watch};
 pub(super) use self::pages::{ACTIONS, CHART, DOM, HTML, MAIN, SERVER, STYLE, VIEW};
 pub(super) use self::snapshot::snapshot;
 use super::api::Api;
@@ -32,6 +35,7 @@ pub(crate) struct Shown {
     store: String,
     pub(crate) demo: OnceLock<Demo>,
     overrides: Mutex<Option<Listed>>,
+    history: History,
 }
 
 /// Overrides, as they were a while ago.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 
-use super::admin::Caller;
+use super::admin::{Caller, Keyring};
 use super::api::{Answer, Api, EnvoyTerms};
 use super::calls::{Asked, Body, CALLS};
 use super::grpc::judged;
@@ -15,6 +15,8 @@ use super::resp::{Resp, replies_to};
 
 /// How often a call may give way before it is answered.
 const TURNS_MAX: usize = 10_000;
+/// Of the one listener that has a password.
+const PASSWORD: &str = "correct-horse-battery";
 /// Looks at everything that a call can tell.
 const POLICY: &str = r#"
     service = "fuzzed"
@@ -92,18 +94,27 @@ fn sound(answer: &Answer) {
     }
 }
 
-/// Sends `bytes` to the Redis protocol, in two pieces. Whatever they are, the replies are replies.
+/// Sends `bytes` to the Redis protocol, in two pieces, with a password and without. Whatever they are, the replies are
+/// replies, and who does not know the password is told nothing else than that.
 ///
 /// # Panics
 /// If they are not.
 pub fn resp_commands(bytes: &[u8]) {
-    static RESP: OnceLock<Resp> = OnceLock::new();
-    let resp = RESP.get_or_init(|| Resp::new(Arc::clone(api()), None));
+    static RESP: OnceLock<[Resp; 2]> = OnceLock::new();
+    let [open, guarded] = RESP.get_or_init(|| {
+        let keyring = Keyring::with_password(PASSWORD).expect("a good password");
+        [None, Some(Arc::new(keyring))].map(|password| Resp::new(Arc::clone(api()), password))
+    });
     let (one, two) = bytes.split_at(bytes.len() / 2);
-    let replies = in_turns(replies_to(resp, one, two)).expect("memory does not wait");
-    let mut rest = &*replies;
-    while !rest.is_empty() {
-        rest = behind_a_reply(rest).unwrap_or_else(|| panic!("no reply: {}", rest.escape_ascii()));
+    let is_known = bytes.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes());
+    for (resp, is_let_in) in [(open, true), (guarded, is_known)] {
+        let replies = in_turns(replies_to(resp, one, two)).expect("memory does not wait");
+        let mut rest = &*replies;
+        while !rest.is_empty() {
+            let is_nothing = [&b"-"[..], b"+OK", b"+RESET"].iter().any(|word| rest.starts_with(word));
+            assert!(is_let_in || is_nothing, "told without a password: {}", rest.escape_ascii());
+            rest = behind_a_reply(rest).unwrap_or_else(|| panic!("no reply: {}", rest.escape_ascii()));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ratekeeper::policy::{ServiceStatus, SourceStatus};
-use ratekeeper::{BreakerState, Charge, Check, Key, Mode, Name, Quota, Store, StoreError};
+use ratekeeper::{BreakerState, Charge, Check, Health, Key, Mode, Name, Quota, Store, StoreError};
 use serde_json::{Value as Json, json};
 
 use self::slow::Slow;
@@ -82,19 +82,38 @@ pub(super) struct Wellness {
     pub(super) is_ready: bool,
     /// What `/readyz/store` says.
     pub(super) takes_charges: bool,
+    /// The servers that the store is on.
+    pub(super) nodes: Nodes,
+}
+
+/// The servers or primaries that a store is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Nodes {
+    /// None for a store in memory.
+    pub(super) all: usize,
+    /// How many of them take charges.
+    pub(super) taking: usize,
 }
 
 impl Wellness {
     pub(super) async fn of(api: &Api, is_stopping: bool) -> Self {
         let store = ask_the_store(api).await;
-        let readiness = Readiness::of(&api.limiter().policies().status(), &store, is_stopping);
-        Self { is_ready: readiness != Readiness::Unready, takes_charges: store.takes_charges() }
+        let readiness = Readiness::of(&api.limiter().status(), &store, is_stopping);
+        Self::told(api, readiness, &store)
+    }
+
+    fn told(api: &Api, readiness: Readiness, store: &StoreAnswer) -> Self {
+        Self {
+            is_ready: readiness != Readiness::Unready,
+            takes_charges: store.takes_charges(),
+            nodes: store.nodes(&api.limiter().store().health()),
+        }
     }
 }
 
 /// The answer to `/readyz`.
 pub(super) async fn ready(api: &Api, is_stopping: bool) -> Answer {
-    let (readiness, report) = report(api, is_stopping).await;
+    let (readiness, _, report) = report(api, is_stopping).await;
     Answer { status: if readiness == Readiness::Unready { 503 } else { 200 }, ..Answer::json(&report) }
 }
 
@@ -126,26 +145,27 @@ fn store_report(api: &Api, store: &StoreAnswer) -> Json {
     let breaker = breaker_word(health.breaker);
     let mut report = json!({ "answers": store.takes_charges(), "breaker": breaker, "failure": failure });
     // Of one server, `answers` says it all.
+    let nodes = store.nodes(&health);
+    if nodes.all > 1 {
+        report["nodes"] = json!({ "all": nodes.all, "take_charges": nodes.taking });
+    }
+    // The servers of a cluster have no name of their own.
     if store.places > 1 {
-        let taking = store.places - store.away.len();
-        report["nodes"] = json!({ "all": store.places, "take_charges": taking, "away": store.away });
-    } else if health.nodes > 1 {
-        report["nodes"] = json!({ "all": health.nodes, "take_charges": health.nodes_up });
+        report["nodes"]["away"] = json!(store.away);
     }
     report
 }
 
 /// What `/readyz` and what metrics say, of the same moment.
 pub(super) async fn of_now(api: &Api, is_stopping: bool) -> (Json, Wellness) {
-    let (readiness, report) = report(api, is_stopping).await;
-    let takes_charges = report["store"]["answers"] == true;
-    (report, Wellness { is_ready: readiness != Readiness::Unready, takes_charges })
+    let (readiness, store, report) = report(api, is_stopping).await;
+    (report, Wellness::told(api, readiness, &store))
 }
 
 /// Asks the store, and tells all there is to tell.
-async fn report(api: &Api, is_stopping: bool) -> (Readiness, Json) {
+async fn report(api: &Api, is_stopping: bool) -> (Readiness, StoreAnswer, Json) {
     let limiter = api.limiter();
-    let (services, sources) = (limiter.policies().status(), limiter.policies().sources_status());
+    let (services, sources) = (limiter.status(), limiter.policies().sources_status());
     let store = ask_the_store(api).await;
     let readiness = Readiness::of(&services, &store, is_stopping);
     let denying: Vec<String> = if store.takes_charges() { Vec::new() } else { denying(&services).collect() };
@@ -163,7 +183,7 @@ async fn report(api: &Api, is_stopping: bool) -> (Readiness, Json) {
             "unreadable_sources": sources.iter().filter(|source| source.failure.is_some()).count(),
         },
     });
-    (readiness, report)
+    (readiness, store, report)
 }
 
 /// The rules that deny without the store.
@@ -204,6 +224,14 @@ struct StoreAnswer {
 impl StoreAnswer {
     fn takes_charges(&self) -> bool {
         self.failure.is_none()
+    }
+
+    /// Several servers were asked each; of one server, and of the nodes of a cluster, its connections know.
+    fn nodes(&self, health: &Health) -> Nodes {
+        match self.places {
+            2.. => Nodes { all: self.places, taking: self.places - self.away.len() },
+            _ => Nodes { all: health.nodes, taking: health.nodes_up },
+        }
     }
 }
 

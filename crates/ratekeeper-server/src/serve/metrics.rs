@@ -16,7 +16,7 @@ pub use ratekeeper::metrics::{Family, Kind, SERIES_MAX, Sample, Value};
 pub(crate) use ratekeeper::metrics::{OTHER, Outcomes};
 use ratekeeper::{Decision, DemandRule, Verdict};
 
-pub(in crate::serve) use self::families::families;
+pub(in crate::serve) use self::families::{decisions, families};
 use self::histogram::Histogram;
 use super::calls::Endpoint;
 use super::grpc::CallCounts;

@@ -5,6 +5,7 @@
 //! together. Counters are those of charges without a policy, under the name `cl.throttle`.
 
 mod connection;
+mod http;
 mod input;
 mod parse;
 mod reply;
@@ -21,6 +22,7 @@ use ratekeeper::OnOutage;
 use self::connection::Connection;
 pub(super) use self::connection::replies_to;
 pub use self::connection::{REPLIES_BYTES_MAX, TOGETHER_MAX};
+use self::http::Strays;
 pub use self::parse::{ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, COMMAND_BYTES_MAX};
 use self::table::COMMANDS;
 use super::admin::Keyring;
@@ -43,6 +45,7 @@ pub struct Resp {
     on_outage: OnOutage,
     idle: Duration,
     rest_wait: Duration,
+    strays: Strays,
 }
 
 impl Resp {
@@ -55,6 +58,7 @@ impl Resp {
             on_outage: OnOutage::Allow,
             idle: RESP_IDLE_DEFAULT,
             rest_wait: RESP_REST_WAIT_DEFAULT,
+            strays: Strays::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use super::settings::{Config, Settings, Source};
 use super::sources::Sources;
 use super::store::Opened;
 use super::tls::Certificates;
-use super::{admin, descriptors, health, logs, reread};
+use super::{admin, dashboard, descriptors, health, logs, reread};
 
 /// Serves until it is told to stop, by settings of the command line and the environment, and of a file
 /// where they have none; `source` has where a setting comes from.
@@ -115,6 +115,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let rereading =
         Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
+    if shown_at.is_some() {
+        tokio::spawn(dashboard::watch(Arc::clone(&api), stop.clone()));
+    }
     tokio::spawn(health::watch(api, stop.clone(), store.deadline));
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::{ratekeeper, text};
 
 /// The help of a command and of everything below it, by file name.
-fn collect(words: &[String], into: &mut BTreeMap<String, String>) {
+pub(crate) fn collect(words: &[String], into: &mut BTreeMap<String, String>) {
     let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
     arguments.push("--help");
     let output = ratekeeper(&arguments);

@@ -7,18 +7,26 @@ mod deploy;
 mod doctor;
 mod examples;
 mod help;
+mod json;
 mod look;
 mod operate;
+mod parts;
 mod policy;
+mod run;
 mod runbook;
 mod served;
 mod stores;
+mod terminal;
 
 use std::process::{Command, Output};
 
 /// The binary, in an environment that says nothing to it.
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratekeeper"));
+    undisturbed(Command::new(env!("CARGO_BIN_EXE_ratekeeper")))
+}
+
+/// A command in an environment that says nothing to the binary.
+fn undisturbed(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let ours = name.to_string_lossy().starts_with("RATEKEEPER_");
         if ours || ["CLICOLOR_FORCE", "COLUMNS", "NO_COLOR"].iter().any(|known| name == *known) {

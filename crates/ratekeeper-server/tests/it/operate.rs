@@ -73,14 +73,14 @@ fn all_of(place: &[&str], served: &Served) {
     let told: Json = serde_json::from_slice(&at("mode get --format json", place).stdout).expect("JSON");
     assert_eq!((&told["modes"], &told["emergencies"][0]["rule"]), (&json!([]), &json!("search/*")));
     is_done(&at("mode get", place), 0, "RULE");
-    is_done(&at("emergency clear search/*", place), 0, "cleared");
-    is_done(&at("emergency clear search/*", place), 1, "none was set");
+    is_done(&at("emergency clear search/* --yes", place), 0, "cleared");
+    is_done(&at("emergency clear search/* --yes", place), 1, "none was set");
     ratekeeper_testkit::wait::until("the end reaches the server", || passed(served) == 0);
 }
 
 /// What is exported can be imported, and is then the same.
 fn copied(place: &[&str]) {
-    is_done(&at("overrides set search/other 9 --organisation 8", place), 0, "organisation 8 has 9");
+    is_done(&at("overrides set search/other 9 --organisation 8 --yes", place), 0, "organisation 8 has 9");
     let exported = at("overrides export", place);
     assert_eq!(text(&exported.stdout).lines().count(), 2, "{exported:?}");
     let folder = tempfile::tempdir().expect("a folder");
@@ -88,16 +88,24 @@ fn copied(place: &[&str]) {
     let file = file.to_str().expect("text");
     std::fs::write(file, &exported.stdout).expect("a file");
     is_done(&at("overrides clear --organisation 8 --yes", place), 0, "deleted");
-    is_done(&at(&format!("overrides import {file}"), place), 0, "set 2");
+    is_done(&at(&format!("overrides import {file} --yes"), place), 0, "set 2");
     assert_eq!(at("overrides export", place).stdout, exported.stdout);
     let wrong = [exported.stdout.as_slice(), b"{\"endpoint\": 7}\n"].concat();
     std::fs::write(file, wrong).expect("a file");
-    is_done(&at(&format!("overrides import {file}"), place), 2, ":3: endpoint: ");
+    is_done(&at(&format!("overrides import {file} --yes"), place), 2, ":3: endpoint: ");
     std::fs::write(file, "[]\n").expect("a file");
-    is_done(&at(&format!("overrides import {file}"), place), 2, ":1: expected an object; nothing was set");
+    is_done(
+        &at(&format!("overrides import {file} --yes"), place),
+        2,
+        ":1: expected an object; nothing was set",
+    );
     let ended = r#"{"endpoint": "a", "organisation": "8", "limit": 1, "until_us": 1}"#;
     std::fs::write(file, ended).expect("a file");
-    is_done(&at(&format!("overrides import {file}"), place), 0, "set 0; 1 have ended and were left out");
+    is_done(
+        &at(&format!("overrides import {file} --yes"), place),
+        0,
+        "set 0; 1 have ended and were left out",
+    );
     is_done(&at("overrides clear --organisation 8 --yes", place), 0, "deleted");
 }
 
@@ -117,7 +125,7 @@ fn overrides_of_application_kit_are_copied_to_a_cluster() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("overrides.jsonl");
     std::fs::write(&file, &exported.stdout).expect("a file");
-    is_done(&at(&format!("overrides import {}", file.display()), &to), 0, "set 2");
+    is_done(&at(&format!("overrides import {} --yes", file.display()), &to), 0, "set 2");
     let copied = at("overrides export", &to);
     let sorted = |output: &Output| {
         let mut lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
@@ -127,6 +135,17 @@ fn overrides_of_application_kit_are_copied_to_a_cluster() {
     assert_eq!(sorted(&copied), sorted(&exported));
     let of_project = "overrides get /datasets/{dataset_id}/search --organisation 7 --project 42";
     is_done(&at(of_project, &to), 0, "has 500 per 60s");
+    let listed = text(&at("overrides list", &to).stdout);
+    let rows: Vec<&str> = listed.lines().collect();
+    assert!(rows[0].ends_with("SERVER"), "{listed}");
+    // Both are of one organisation.
+    let owner = &cluster.nodes[cluster.owner(cluster.slot_of(b"{7}")).expect("an owner")];
+    let port = owner.port().to_string();
+    assert!(rows.len() == 3 && rows[1..].iter().all(|row| row.ends_with(&port)), "{port}: {listed}");
+    let json = at("overrides list --organisation 7 --project 42 --format json", &to);
+    let told: Json = serde_json::from_slice(&json.stdout).expect("JSON");
+    let server = told["overrides"][0]["server"].as_str().expect("a node");
+    assert!(server.ends_with(&port), "{told}");
 }
 
 fn serve(policy: &std::path::Path, store: &str) -> Served {
@@ -197,5 +216,9 @@ fn what_cannot_be_done_is_said_with_what_to_do() {
         2,
         "the policy of `search` has no such rule",
     );
-    is_done(&at("overrides set a 5 --organisation 7 --for soon", &["--server", &url]), 2, "a length of time");
+    is_done(
+        &at("overrides set a 5 --organisation 7 --yes --for soon", &["--server", &url]),
+        2,
+        "a length of time",
+    );
 }

@@ -159,3 +159,67 @@ fn colours_are_for_terminals_that_want_them() {
     assert_eq!(colours(&[]), [false, false], "not into a pipe");
     assert_eq!(colours(&[("NO_COLOR", "1")]), [false, false]);
 }
+
+const SHEET: &str =
+    "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { unit: second, requests_per_unit: 1 }\n";
+
+#[test]
+fn files_of_one_domain_are_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let more = SHEET.replace("key: a", "key: b");
+    for (name, content) in [("1.yaml", SHEET), ("2.yaml", &more)] {
+        std::fs::write(folder.path().join(name), content).expect("a file");
+    }
+    let output = check(&folder, &["."], "");
+    assert_printed(&output, 0, "ok ./1.yaml, ./2.yaml: service shop, 2 rules, 2 quotas\n", "");
+    std::fs::write(folder.path().join("2.yaml"), SHEET).expect("a file");
+    let lines = "\
+./2.yaml:3:3: descriptors[0]: got \"a\" again, as in ./1.yaml:3; expected each key with a value once among its neighbours
+
+1 of 1 policy is wrong: 1 problem
+";
+    assert_printed(&check(&folder, &["."], ""), 1, "", lines);
+}
+
+#[test]
+fn limits_of_others_are_converted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, content: &str| std::fs::write(folder.path().join(name), content).expect("a file");
+    let convert = |arguments: &[&str]| {
+        let mut command = command();
+        command.args(["policy", "convert"]).args(arguments).current_dir(&folder);
+        command.output().expect("the binary runs")
+    };
+    write("1.yaml", &SHEET.replace("  rate_limit", "  detailed_metric: true\n  rate_limit"));
+    let warning = "1.yaml:4:20: descriptors[0].detailed_metric: got `detailed_metric`, which is left out; \
+                   expected nothing: metrics are by rule, and `ratekeeper top` shows single keys";
+    let policy = format!(
+        "# Converted from 1.yaml.\n# Warning: {warning}\nservice = \"shop\"\n\n[[rules]]\nname = \"a\"\n\
+         when = \"descriptor_keys == 'a'\"\nkeys = \"a:{{descriptor.a}}\"\nquota = \"1/s fixed_window aligned\"\n"
+    );
+    let told = warning.replacen(" descriptors", " warning: descriptors", 1);
+    assert_printed(&convert(&["1.yaml"]), 0, &policy, &format!("{told}\n"));
+
+    write(
+        "limits.yaml",
+        "- { namespace: a, max_value: 1, seconds: 5 }\n- { namespace: b, max_value: 1, seconds: 5 }\n",
+    );
+    let several = "error: 2 services; a policy is of one: --service NAME\nhint: there are limits of a, b\n";
+    assert_printed(&convert(&["limits.yaml"]), 2, "", several);
+    let output = convert(&["limits.yaml", "--service", "b"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert!(text(&output.stdout).contains("service = \"b\"\n"));
+    let unknown = "error: there are no limits of `c`\nhint: there are limits of a, b\n";
+    assert_printed(&convert(&["limits.yaml", "--service", "c"]), 2, "", unknown);
+
+    write("bad.yaml", "domain: shop\ndescriptor: []\n");
+    let lines = "\
+bad.yaml:1:1: got no descriptors; expected at least one limit under `descriptors`
+bad.yaml:2:1: descriptor: got an unknown field; expected a field of a configuration of envoyproxy/ratelimit; did you mean `descriptors`?
+";
+    assert_printed(&convert(&["bad.yaml"]), 1, "", lines);
+    let ending = "error: limits: its ending says no format; expected .yaml, .yml or .json\n\
+                  hint: --syntax yaml or json says what it is written in\n";
+    assert_printed(&convert(&["limits"]), 2, "", ending);
+}

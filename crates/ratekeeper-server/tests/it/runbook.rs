@@ -106,8 +106,11 @@ fn every_command_of_the_runbook_runs() {
         bash.env("DEADLINE", STORE_DEADLINE.1).env("RATEKEEPER_ADMIN_TOKEN", TOKEN).stdin(Stdio::null());
         bash.output().expect("bash runs")
     };
-    let set = "ratekeeper overrides set api/per-caller 50 --organisation 7 --for 1d --author ann --store \"$STORE\"";
+    let set = "ratekeeper overrides set api/per-caller 50 --organisation 7 --for 1d --author ann --yes --store \"$STORE\"";
     assert!(run(set).status.success());
+    // What somebody keeps under version control, and the server does not have any more.
+    let kept = r#"{"endpoint": "api/per-caller", "organisation": "8", "limit": 61}"#;
+    fs::write(folder.path().join("overrides.jsonl"), kept).expect("a file");
     let mut seen = BTreeSet::new();
     for line in lines() {
         // Blocks repeat the commands that a reader of one section needs.
@@ -126,4 +129,5 @@ fn every_command_of_the_runbook_runs() {
     assert!(seen.len() > 30, "only {} commands were found", seen.len());
     let moved = text(&run("ratekeeper overrides list --store \"$CLUSTER\"").stdout);
     assert!(moved.contains("api/per-caller") && moved.contains("50"), "{moved}");
+    assert!(moved.contains("61"), "what was kept was set again, before anything wrote over it: {moved}");
 }

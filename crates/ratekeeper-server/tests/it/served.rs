@@ -13,6 +13,8 @@ pub(crate) const STORE_DEADLINE: (&str, &str) = ("RATEKEEPER_STORE_DEADLINE", "2
 pub(crate) struct Served {
     child: Child,
     port: u16,
+    /// What was said up to where it listens.
+    pub(crate) said: Vec<String>,
 }
 
 impl Served {
@@ -22,11 +24,16 @@ impl Served {
         let command = command.env("RATEKEEPER_GRPC", "off");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         // From here on, whatever fails ends it.
-        let mut served = Self { child: child.expect("the binary runs"), port: 0 };
+        let mut served = Self { child: child.expect("the binary runs"), port: 0, said: Vec::new() };
         let lines = BufReader::new(served.child.stdout.take().expect("a pipe")).lines();
-        let mut lines = lines.map(|line| line.expect("text"));
-        let line =
-            lines.find(|line| line.trim_start().starts_with("HTTP")).expect("it says where it listens");
+        for line in lines.map(|line| line.expect("text")) {
+            let listens = line.trim_start().starts_with("HTTP");
+            served.said.push(line);
+            if listens {
+                break;
+            }
+        }
+        let line = served.said.last().expect("it says where it listens");
         let (_, address) = line.split_once("http://127.0.0.1:").expect("an address");
         served.port = address.split_whitespace().next().and_then(|port| port.parse().ok()).expect("a port");
         served
@@ -38,11 +45,20 @@ impl Served {
 
     /// The status of the answer, and its body.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.ask_with("", method, path, body)
+    }
+
+    /// The same with the token of an operator.
+    pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.ask_with(&format!("authorization: Bearer {token}\r\n"), method, path, body)
+    }
+
+    fn ask_with(&self, fields: &str, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: test\r\n{fields}connection: close\r\ncontent-length: {length}\r\n\r\n"
         );
         stream.write_all((head + body).as_bytes()).expect("it reads");
         let mut answer = String::new();

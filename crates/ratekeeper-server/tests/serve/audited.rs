@@ -32,6 +32,12 @@ fn entries(client: &mut Client) -> Vec<Json> {
     done(client, "/v1/audit", &json!({}))["entries"].as_array().unwrap().clone()
 }
 
+fn on_cluster(cluster: &Cluster) -> Arc<dyn Store> {
+    let _within = RUNTIME.enter();
+    let options = OpenOptions::new().redis(|redis| redis.deadline(Duration::from_secs(20)));
+    open(&cluster.url().parse().unwrap(), &options).unwrap().store()
+}
+
 fn request() -> Json {
     json!({ "identity": { "org": "7", "project": "42", "user": "ann" } })
 }
@@ -357,6 +363,71 @@ fn counters_are_listed_a_page_at_a_time() {
     assert_eq!(client.call("/v1/counters/list", &json!({ "cursor": "x" })).status, 422);
 }
 
+const TENANTS: &str = "service = 'search'\n\
+     [[rules]]\nname = 'per-org'\nkeys = 'org:{identity.org}'\nquota = '900/h'\n\
+     [[rules]]\nname = 'per-project'\nkeys = 'project:{identity.org}:{identity.project}'\nquota = '90/h'\n\
+     [[rules]]\nname = 'shared'\nkeys = '/search:{identity.org}:{identity.project}'\n\
+     overrides = { endpoint = '/search' }\nquota = '9/h fixed_window'\n";
+
+/// All pages of a list.
+fn listed(client: &mut Client, mut call: Json) -> (Vec<Json>, usize) {
+    let (mut found, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = done(client, "/v1/counters/list", &call);
+        found.extend(page["counters"].as_array().unwrap().iter().cloned());
+        pages += 1;
+        if page["cursor"].is_null() {
+            return (found, pages);
+        }
+        call["cursor"] = page["cursor"].clone();
+    }
+}
+
+/// On one server Application Kit's own counters, on a cluster those that stand for them.
+#[test]
+fn counters_of_a_tenant_are_those_of_application_kit_and_of_rules_by_its_name() {
+    const PROJECTS: usize = 40;
+    let (server, cluster) = (Server::start(Flavour::Redis7), Cluster::start(Flavour::Valkey9));
+    for store in [on_redis(&server), on_cluster(&cluster)] {
+        let rig = Setup::policy(TENANTS).start(store);
+        let mut client = rig.client();
+        for (organisation, projects) in [("7", PROJECTS), ("8", 1)] {
+            for project in 0..projects {
+                let who = json!({ "org": organisation, "project": (100 + project).to_string() });
+                assert_eq!(client.call("/v1/check", &json!({ "identity": who })).status, 200);
+            }
+        }
+        let named = |found: &[Json]| -> std::collections::BTreeSet<(String, String)> {
+            let text = |of: &Json| of.as_str().unwrap().to_owned();
+            found.iter().map(|found| (text(&found["rule"]), text(&found["key"]))).collect()
+        };
+        let name = |rule: &str, key: &str| (rule.to_owned(), key.to_owned());
+        let (found, _) = listed(&mut client, json!({ "organisation": "7", "project": "103" }));
+        let own = [name("search/per-org", "org:7"), name("search/per-project", "project:7:103")];
+        assert_eq!(named(&found), [&own[..], &[name("/search", "7:103")]].concat().into_iter().collect());
+        let kit = found.iter().find(|found| found["rule"] == "/search").unwrap();
+        assert!(kit["used"] == 1 && kit["ends_after_us"].as_u64().unwrap() > 0, "{kit}");
+        let of_org = found.iter().find(|found| found["key"] == "org:7").unwrap();
+        assert_eq!(of_org["counters"][0]["used"], json!(PROJECTS), "{of_org}");
+
+        let (found, _) = listed(&mut client, json!({ "organisation": "7", "count": 5 }));
+        assert_eq!(found.iter().filter(|found| found["rule"] == "/search").count(), PROJECTS);
+        assert_eq!(found.len(), PROJECTS + 1, "and that of the organisation once");
+        let (found, _) = listed(&mut client, json!({ "organisation": "9" }));
+        assert_eq!(found, Vec::<Json>::new());
+
+        // All of the service, on whichever node.
+        let (found, pages) = listed(&mut client, json!({ "service": "search", "count": 10 }));
+        assert_eq!((named(&found).len(), found.len()), (PROJECTS + 3, PROJECTS + 3), "in {pages} pages");
+        let nodes: std::collections::BTreeSet<_> = found.iter().map(|of| of["server"].to_string()).collect();
+        let is_cluster = !found[0]["server"].is_null();
+        assert!(if is_cluster { pages >= 3 && nodes.len() == 3 } else { nodes.len() == 1 }, "{nodes:?}");
+    }
+    let both = json!({ "organisation": "7", "rule": "search/per-org" });
+    let rig = Setup::policy(TENANTS).in_memory().0;
+    assert_eq!(rig.client().call("/v1/counters/list", &both).json()["field"], "organisation");
+}
+
 #[test]
 fn the_policy_in_force_is_shown_with_its_limits_and_its_history() {
     let (rig, _) = Setup::policy(POLICY).in_memory();
@@ -383,50 +454,84 @@ fn the_policy_in_force_is_shown_with_its_limits_and_its_history() {
     assert_eq!(client.call("/v1/policies/get", &json!({ "service": "other" })).status, 422);
 }
 
-/// Three servers on one Redis. A switch is polled twice a second; how long it took is printed.
+/// Three servers on one Redis.
 #[test]
-fn every_change_reaches_three_servers() {
+fn every_change_reaches_three_servers_within_a_second() {
     let server = Server::start(Flavour::Redis7);
     reaches_three(POLICY, || on_redis(&server));
 }
 
 /// The same on a cluster, where overrides and switches are on different nodes.
 #[test]
-fn every_change_reaches_three_servers_on_a_cluster() {
+fn every_change_reaches_three_servers_on_a_cluster_within_a_second() {
     let cluster = Cluster::start(Flavour::Valkey9);
     // An override is beside its counters, so the key names the organisation.
     let policy =
         POLICY.replace("'project:{identity.project}'", "'project:{identity.org}:{identity.project}'");
     let policy: &str =
         policy.replace("'user:{identity.user}'\noverrides = true", "'user:{identity.user}'").leak();
-    let store = || {
-        let _within = RUNTIME.enter();
-        let options = OpenOptions::new().redis(|redis| redis.deadline(Duration::from_secs(20)));
-        open(&cluster.url().parse().unwrap(), &options).unwrap().store()
-    };
-    reaches_three(policy, store);
+    reaches_three(policy, || on_cluster(&cluster));
+}
+
+/// What is said of it.
+const WITHIN: Duration = Duration::from_secs(1);
+/// A busy machine may be late, and is not each time.
+const ROUNDS_MAX: usize = 5;
+
+/// A change, what is asked on each server then, and what becomes of that.
+struct Followed {
+    change: (&'static str, Json),
+    asked: (&'static str, Json),
+    status: u16,
+}
+
+/// Changes that can be made again once the last of them is made.
+fn changes() -> Vec<Followed> {
+    let check = || ("/v1/check", request());
+    let limit =
+        |key: &str, quota: &str| ("/v1/limit", json!({ "charges": [{ "key": key, "quota": quota }] }));
+    let (used, free) = (|| limit("used", "1/365d"), || limit("free", "1000000/s"));
+    let scope = |limit: u32| json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": limit });
+    let lift = |rule: &str| json!({ "rule": rule, "emergency": "lift", "for": "1h" });
+    let of = |rule: &str| json!({ "rule": rule });
+    let key = json!({ "rule": "*", "key": "free" });
+    let block = json!({ "rule": "*", "key": "free", "emergency": "block", "for": "1h" });
+    let all = [
+        ("/v1/overrides/set", scope(0), check(), 429),
+        ("/v1/emergencies/set", lift("search/per-project"), check(), 200),
+        ("/v1/emergencies/clear", of("search/per-project"), check(), 429),
+        ("/v1/modes/set", json!({ "rule": "search/*", "mode": "monitor" }), check(), 200),
+        ("/v1/modes/clear", of("search/*"), check(), 429),
+        ("/v1/overrides/set", scope(1_000_000), check(), 200),
+        ("/v1/emergencies/set", lift("*"), used(), 200),
+        ("/v1/emergencies/clear", of("*"), used(), 429),
+        ("/v1/emergencies/set", block, free(), 429),
+        ("/v1/emergencies/clear", key, free(), 200),
+    ];
+    all.map(|(path, call, asked, status)| Followed { change: (path, call), asked, status }).into()
 }
 
 fn reaches_three(policy: &'static str, store: impl Fn() -> Arc<dyn Store>) {
     let rigs: Vec<Rig> = (0..3).map(|_| Setup::policy(policy).start(store())).collect();
     let mut clients: Vec<Client> = rigs.iter().map(Rig::client).collect();
-    let mut slowest = Duration::ZERO;
-    let mut changed = |clients: &mut Vec<Client>, path: &str, call: Json, status: u16| {
-        done(&mut clients[0], path, &call);
-        let start = Instant::now();
-        for client in clients.iter_mut() {
-            wait::until(path, || client.call("/v1/check", &request()).status == status);
+    let changes = changes();
+    let used = &changes[7].asked;
+    wait::until("the limit is used up", || clients[0].call(used.0, &used.1).status == 429);
+    let mut best = vec![Duration::MAX; changes.len()];
+    let mut rounds = 0;
+    while rounds < ROUNDS_MAX && best.iter().any(|took| *took > WITHIN) {
+        for (Followed { change: (path, call), asked, status }, best) in changes.iter().zip(&mut best) {
+            let start = Instant::now();
+            done(&mut clients[rounds % rigs.len()], path, call);
+            for client in &mut clients {
+                wait::until(path, || client.call(asked.0, &asked.1).status == *status);
+            }
+            *best = start.elapsed().min(*best);
         }
-        slowest = slowest.max(start.elapsed());
-    };
-    let scope = |limit: u32| json!({ "endpoint": "search/per-project", "organisation": "7", "project": "42", "limit": limit });
-    changed(&mut clients, "/v1/overrides/set", scope(0), 429);
-    let lift = |rule: &str| json!({ "rule": rule, "emergency": "lift", "for": "1h" });
-    changed(&mut clients, "/v1/emergencies/set", lift("search/per-project"), 200);
-    changed(&mut clients, "/v1/emergencies/clear", json!({ "rule": "search/per-project" }), 429);
-    changed(&mut clients, "/v1/modes/set", json!({ "rule": "search/*", "mode": "monitor" }), 200);
-    changed(&mut clients, "/v1/modes/clear", json!({ "rule": "search/*" }), 429);
-    changed(&mut clients, "/v1/overrides/set", scope(1_000_000), 200);
-    assert_eq!(entries(&mut clients[2]).len(), 6);
-    println!("the slowest change reached three servers within {slowest:?}");
+        rounds += 1;
+    }
+    for (Followed { change, .. }, best) in changes.iter().zip(&best) {
+        assert!(*best <= WITHIN, "{change:?}: {best:?} at best of {rounds} times");
+    }
+    assert_eq!(entries(&mut clients[2]).len(), changes.len() * rounds);
 }

@@ -60,6 +60,17 @@ impl Running {
         Client::connect(self.address)
     }
 
+    /// Where it speaks the Redis protocol.
+    pub(crate) fn resp_address(&self) -> SocketAddr {
+        let line = self.said.iter().find_map(|line| line.trim().strip_prefix("RESP ")).unwrap();
+        line.trim().split("//").nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The most memory that it has had, in bytes.
+    pub(crate) fn memory_max(&self) -> u64 {
+        memory_of(&self.process, "VmHWM:")
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
@@ -324,7 +335,7 @@ pub(crate) fn trusting(
 
 /// Raises how many files this process may have open: the other end of each connection is here,
 /// and other tests run beside this one.
-fn allow_descriptors(count: u64) {
+pub(crate) fn allow_descriptors(count: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < count) {
         let is_raised = setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum });
@@ -332,10 +343,10 @@ fn allow_descriptors(count: u64) {
     }
 }
 
-/// Resident memory of a process, in bytes.
-fn memory_of(process: &Child) -> u64 {
+/// Memory of a process, in bytes: what is resident, or the most of it that there was.
+fn memory_of(process: &Child, which: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 
@@ -345,7 +356,7 @@ fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
     const BYTES_EACH: u64 = 32 << 10;
     allow_descriptors(IDLE as u64 + 2_000);
     let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--threads", "1"]));
-    let before = memory_of(&server.process);
+    let before = memory_of(&server.process, "VmRSS:");
     let connections: Vec<TcpStream> =
         (0..IDLE).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     let start = Instant::now();
@@ -358,7 +369,7 @@ fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
     while open(&mut client) <= IDLE {
         assert!(start.elapsed() < PATIENCE, "{} are open", open(&mut client));
     }
-    let grown = memory_of(&server.process).saturating_sub(before);
+    let grown = memory_of(&server.process, "VmRSS:").saturating_sub(before);
     assert!(grown < IDLE as u64 * BYTES_EACH, "{} bytes each", grown / IDLE as u64);
     let reply = client.post("/v1/limit", r#"{"charges":[{"key":"k","quota":"1/s"}]}"#);
     assert_eq!(reply.status, 200);
@@ -375,7 +386,7 @@ fn rounds_of_connections_do_not_add_up() {
     allow_descriptors(4_000);
     let server = Running::start(&mut command(&["--http", "127.0.0.1:0"]));
     assert_eq!(server.client().get("/healthz").status, 200);
-    let before = memory_of(&server.process);
+    let before = memory_of(&server.process, "VmRSS:");
     for _ in 0..12 {
         let mut clients: Vec<Client> = (0..AT_ONCE).map(|_| server.client()).collect();
         for client in &mut clients {
@@ -383,6 +394,6 @@ fn rounds_of_connections_do_not_add_up() {
             assert_eq!(reply.status, 200);
         }
     }
-    let grown = memory_of(&server.process).saturating_sub(before);
+    let grown = memory_of(&server.process, "VmRSS:").saturating_sub(before);
     assert!(grown < AT_ONCE as u64 * BYTES_EACH + BYTES_BESIDE, "{} bytes each", grown / AT_ONCE as u64);
 }

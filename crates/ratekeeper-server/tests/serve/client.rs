@@ -42,6 +42,11 @@ impl<S: Read + Write> Client<S> {
         self.0.get_mut().write_all(bytes).expect("a server that reads");
     }
 
+    /// Sends to a server that may hang up before it has read all of it; says whether it has not.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.0.get_mut().write_all(bytes).is_ok()
+    }
+
     /// Asks a server that may hang up before it has read anything.
     pub(crate) fn try_get(&mut self, path: &str) -> Option<Reply> {
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");

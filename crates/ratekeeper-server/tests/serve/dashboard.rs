@@ -2,6 +2,7 @@
 //! What they do in a browser is tested by `scripts/browser_tests.py`.
 
 use ratekeeper_server::serve::{Access, Admin, CALLS, NEAR_KEYS_MAX, Token};
+use ratekeeper_testkit::wait;
 use serde_json::{Value as Json, json};
 
 use crate::binary::{Running, command};
@@ -93,6 +94,31 @@ fn what_is_shown_is_what_metrics_have() {
     let service = &told["policies"]["services"][0];
     assert_eq!((&service["limits"][0]["rule"], service["digest"].is_string()), (&json!("each"), true));
     assert!(!metrics.contains("user:ann"), "keys are in no metric");
+}
+
+/// What was decided before the page was opened is there when it is.
+#[test]
+fn the_last_minutes_are_kept() {
+    let server = Running::start(command(&["--http", "127.0.0.1:0"]).env("RATEKEEPER_ADMIN_TOKEN", TOKEN));
+    for _ in 0..3 {
+        let charges = json!([{ "key": "ann", "name": "reports", "quota": "2/h" }]);
+        server.client().call("/v1/limit", &json!({ "charges": charges }));
+    }
+    let bearer = format!("Bearer {TOKEN}");
+    let kept = || {
+        let told = server.client().ask("GET", "/v1/dashboard/history", &[("authorization", &bearer)], b"");
+        told.json()["points"].as_array().unwrap().clone()
+    };
+    let totals = |point: &Json| point["limit_decisions"]["totals"].clone();
+    wait::until("a moment with them", || totals(kept().last().unwrap())["denied"] == 1);
+    let points = kept();
+    assert_eq!(totals(&points[0])["allowed"].as_u64().unwrap_or_default(), 0, "the first is of the start");
+    let last = points.last().unwrap();
+    assert!(last["at_us"].as_u64() > points[0]["at_us"].as_u64());
+    let series = last["limit_decisions"]["series"].as_array().unwrap();
+    let reports = series.iter().find(|series| series["labels"]["name"] == "reports").unwrap();
+    assert_eq!((&reports["counts"]["allowed"], &reports["counts"]["denied"]), (&json!(2), &json!(1)));
+    assert_eq!(server.client().get("/v1/dashboard/history").status, 401);
 }
 
 #[test]

@@ -68,6 +68,9 @@ fn shown() -> Shown {
     }
     // Only a server with a certificate shows it.
     shown.insert(CERTIFICATE.to_owned(), BTreeMap::new());
+    // Only a server on Redis has these.
+    let states = ["taking", "away"].map(str::to_owned).into();
+    shown.insert("ratekeeper_store_nodes".to_owned(), BTreeMap::from([("state".to_owned(), states)]));
     shown.extend(OF_DATA.map(|name| (name.to_owned(), BTreeMap::new())));
     shown
 }

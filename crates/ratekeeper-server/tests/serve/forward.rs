@@ -94,6 +94,98 @@ fn rules_see_the_request_and_not_the_call() {
     assert_eq!(tell(&mut client, CALL, &of("POST", "/", "192.0.2.12")).status, 429);
 }
 
+/// A second host may stand in a path or in a query, and is none.
+#[test]
+fn the_host_is_the_gateways_whatever_stands_in_the_uri() {
+    let policy =
+        "service = \"shop\"\n[[rules]]\nname = \"per-host\"\nkeys = \"{header.host}\"\nquota = \"9/h\"\n";
+    let (rig, _) = Setup::policy(policy).in_memory();
+    let mut client = rig.client();
+    let uris = [
+        "/search?deep=yes&u=http://evil/",
+        "/?http://evil/",
+        "/a://b",
+        "/a://b/c?d=e://f",
+        "http://shop.example/search?u=http://evil/",
+        "http://somebody@shop.example/",
+    ];
+    for (index, uri) in uris.into_iter().enumerate() {
+        let told = tell(&mut client, CALL, &of("GET", uri, "192.0.2.1"));
+        assert_eq!(told.status, 200, "{uri}: {told:?}");
+        let left = format!("r={}", 8 - index);
+        assert!(told.header("ratelimit").unwrap().contains(&left), "{uri}: {told:?}");
+    }
+    let path = "service = \"shop\"\n[[rules]]\nname = \"odd\"\nwhen = \"path == '/a://b'\"\nkeys = \"all\"\nquota = \"9/h\"\n";
+    let (rig, _) = Setup::policy(path).in_memory();
+    let told = tell(&mut rig.client(), CALL, &of("GET", "/a://b?x://y/z", "192.0.2.1"));
+    assert!(told.header("ratelimit").unwrap().contains("r=8"), "{told:?}");
+}
+
+/// A gateway may set one name for the URI and hand on what a client has sent under the other.
+#[test]
+fn a_client_does_not_choose_its_path_by_the_other_name() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let call = "/v1/forward-auth?service=shop&fields=original";
+    let (url, uri) = ("https://shop.example/%73earch?deep=yes", "/search?deep=yes");
+    let ask = |client: &mut Client, uris: &[(&str, &str)], chain| {
+        let rest = [("X-Original-Method", "GET"), ("X-Forwarded-Host", "evil"), ("X-Forwarded-For", chain)];
+        tell(client, call, &[uris, &rest].concat())
+    };
+    for made_up in
+        ["/free", "/search", "/search?deep=no", "http://shop.example/?deep=yes", "/search?deep=yes&"]
+    {
+        for uris in [
+            [("X-Original-URL", url), ("X-Original-URI", made_up)],
+            [("X-Original-URI", made_up), ("X-Original-URL", url)],
+        ] {
+            let refused = ask(&mut client, &uris, "192.0.2.1");
+            assert_eq!(refused.status, 400, "{made_up}: {refused:?}");
+            let detail = refused.json()["detail"].to_string();
+            assert!(detail.contains("expected the path and the query of x-original-url"), "{detail}");
+        }
+    }
+    // Of a gateway that sets both, and of one whose client has guessed right. The host is the URL's in any case.
+    let both = [("X-Original-URI", uri), ("X-Original-URL", url)];
+    assert_eq!(ask(&mut client, &both, "192.0.2.1").status, 200);
+    assert_eq!(ask(&mut client, &both[1..], "192.0.2.2").status, 429);
+    assert_eq!(ask(&mut client, &both, "192.0.2.3").status, 429);
+    assert_eq!(ask(&mut client, &both[..1], "192.0.2.4").status, 200, "nobody has told the host");
+}
+
+/// Whatever the method is: handlers read what is there.
+#[test]
+fn a_body_that_is_told_of_is_no_absence() {
+    let (rig, _) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let told: [(&str, &str, &[u8]); 5] = [
+        ("Content-Length", "2", b"{}"),
+        ("Transfer-Encoding", "chunked", b"2\r\n{}\r\n0\r\n\r\n"),
+        ("X-Forwarded-Content-Length", "2", b""),
+        ("X-Forwarded-Transfer-Encoding", "chunked", b""),
+        ("X-Forwarded-Content-Length", "0", b""),
+    ];
+    for (index, (name, value, body)) in told.into_iter().enumerate() {
+        let address = format!("192.0.2.{index}");
+        let fields = [&of("GET", "/", &address)[..], &[(name, value)]].concat();
+        let reply = client.ask("GET", CALL, &fields, body);
+        let expected = if index == 0 || value == "0" { 200 } else { 429 };
+        assert_eq!(reply.status, expected, "{name}: {value}: {reply:?}");
+    }
+}
+
+#[test]
+fn a_request_beyond_its_budget_is_denied_to_a_gateway() {
+    let policy = "service = \"shop\"\n[[rules]]\nname = \"odd\"\nwhen = \"header['x-a'].matches('[01]*1[01]{200}')\"\n\
+                  keys = \"all\"\nquota = \"9/h\"\n";
+    let (rig, _) = Setup::policy(policy).in_memory();
+    let long = "0".repeat(12_000);
+    let fields = [&of("GET", "/", "192.0.2.1")[..], &[("X-A", &long)]].concat();
+    let denied = tell(&mut rig.client(), CALL, &fields);
+    assert_eq!((denied.status, denied.header("x-ratekeeper-status")), (429, Some("429")), "{denied:?}");
+    assert_eq!((&denied.json()["reason"], denied.header("retry-after")), (&"condition_budget".into(), None));
+}
+
 #[test]
 fn what_a_gateway_has_to_say_is_asked_for() {
     let (rig, _) = Setup::policy(POLICY).in_memory();

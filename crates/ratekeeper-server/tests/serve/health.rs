@@ -158,6 +158,9 @@ fn of_several_servers_it_is_told_how_many_take_charges() {
     assert_eq!((status, &told["status"]), (200, &json!("degraded")), "{told}");
     let one = json!({ "all": 2, "take_charges": 1, "away": [servers[1].url()] });
     assert_eq!(told["store"]["nodes"], one, "{told}");
+    let counted =
+        ["taking", "away"].map(|state| metric(&rig, &format!("ratekeeper_store_nodes{{state=\"{state}\"}}")));
+    assert_eq!(counted, [Some(1), Some(1)]);
     servers[0].kill();
     until("both are away", || ready(&mut client).1["store"]["nodes"]["take_charges"] == 0);
     servers.iter_mut().for_each(Server::restart);
@@ -225,6 +228,48 @@ fn without_its_store_a_server_is_ready_unless_every_rule_denies() {
         assert!(!takes_charges(&mut rig.client()));
         assert_eq!(metric(&rig, "ratekeeper_ready"), Some((status == 200).into()), "{policy}");
     }
+}
+
+/// What operators have set holds without the store, and `/readyz` knows of it.
+#[test]
+fn a_rule_that_is_lifted_denies_nobody_without_the_store() {
+    let policy = "service = \"s\"\n[[rules]]\nname = \"shut\"\nkeys = \"all\"\nquota = \"9/min\"\non_outage = \"deny\"\n";
+    let mut server = Server::start(Flavour::Redis7);
+    let store = {
+        let _within = RUNTIME.enter();
+        RedisStore::builder(&server.url()).deadline(PATIENCE).build().unwrap()
+    };
+    let rig = Setup::policy(policy).start(Arc::new(store));
+    let mut client = rig.client();
+    until("the store answers", || takes_charges(&mut client));
+    let set = |client: &mut Client, emergency: &str| {
+        let call = json!({ "rule": "s/shut", "emergency": emergency, "for": "1h" });
+        let reply = client.call("/v1/emergencies/set", &call);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    set(&mut client, "lift");
+    let request = json!({ "service": "s" });
+    until("it is lifted", || client.call("/v1/check", &request).json()["limits"][0]["level"] == "emergency");
+    server.kill();
+    until("the store is away", || client.call("/v1/check", &request).json()["origin"] == "outage");
+    assert_eq!(client.call("/v1/check", &request).status, 200);
+    let (status, told) = ready(&mut client);
+    assert_eq!(
+        (status, &told["status"], &told["policies"]["denying"]),
+        (200, &json!("degraded"), &json!([])),
+        "{told}"
+    );
+    assert_eq!(metric(&rig, "ratekeeper_ready"), Some(1));
+    server.restart();
+    until("the store answers again", || takes_charges(&mut client));
+    // Back with nothing set: the server has no memory of its own.
+    until("it is not lifted", || {
+        client.call("/v1/check", &request).json()["limits"][0]["level"] != "emergency"
+    });
+    server.kill();
+    until("the store is away again", || client.call("/v1/check", &request).status == 503);
+    let (status, told) = ready(&mut client);
+    assert_eq!((status, &told["policies"]["denying"]), (503, &json!(["s/shut"])), "{told}");
 }
 
 /// The charge that asks is gone soon, and nobody's quota is less for it.

@@ -17,6 +17,7 @@ mod docs;
 mod embedded;
 mod ending;
 mod envoy;
+mod explained;
 mod expressions;
 mod forward;
 mod fuzz;

@@ -60,6 +60,15 @@ fn policies_come_from_the_collection_that_is_named_and_from_the_copy_while_it_is
     assert_eq!(limit(&server), "70/min fixed_window");
 }
 
+/// Its servers are asked of the DNS, where no name of this kind can be.
+#[test]
+fn a_cluster_is_looked_for_under_its_name_in_the_dns() {
+    let url = "mongodb+srv://ann:hunter2@cluster.invalid/policies";
+    let error = refused(command(&["--http", "127.0.0.1:0"]).env("RATEKEEPER_POLICY", url));
+    assert!(error.contains("policy: ") && error.contains("DNS"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
 #[test]
 fn settings_that_are_wrong_are_named() {
     let cases: [(&[&str], &str); 3] = [

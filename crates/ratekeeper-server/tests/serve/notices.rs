@@ -1,8 +1,8 @@
 //! Notices arrive, signed; and a receiver that is slow, wrong or away disturbs nobody.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Kept, channel};
@@ -11,13 +11,17 @@ use std::time::{Duration, Instant};
 use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{MemoryStore, RedisStore, Store};
 use ratekeeper_server::serve::api::Api;
-use ratekeeper_server::serve::{NOTICES_MAX, Receiver, Sending, Stop};
+use ratekeeper_server::serve::{Listener, NOTICES_MAX, Receiver, Resp, Sending, Stop, serve_all};
 use ratekeeper_testkit::servers::{Flavour, Server};
 use ratekeeper_testkit::wait::until;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value as Json, json};
 
 use crate::binary::{Running, command};
 use crate::client::PATIENCE;
+use crate::resp::{Reply, RespClient};
 use crate::rig::RUNTIME;
 
 const SECRET: &str = "a secret of the test, long enough";
@@ -58,7 +62,7 @@ fn receiver(mut answer: impl FnMut(usize, &mut TcpStream) + Send + 'static) -> (
     (address, kept)
 }
 
-fn receive(stream: TcpStream) -> Option<(Arrived, TcpStream)> {
+fn receive<S: Read>(stream: S) -> Option<(Arrived, S)> {
     let mut reader = BufReader::new(stream);
     let mut fields = Vec::new();
     let mut line = String::new();
@@ -76,7 +80,7 @@ fn receive(stream: TcpStream) -> Option<(Arrived, TcpStream)> {
     Some((Arrived { fields, body }, reader.into_inner()))
 }
 
-fn ok(stream: &mut TcpStream) {
+fn ok(stream: &mut impl Write) {
     // One that has gone away is not answered.
     let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
 }
@@ -208,6 +212,59 @@ fn what_is_not_taken_is_sent_again_under_the_same_id() {
     until("it is counted", || counts(&api) == [1, 0, 0]);
 }
 
+/// Charges of the Redis protocol leave notices as others do, and are among the keys that are near their limits.
+#[test]
+fn keys_of_the_redis_protocol_are_noticed_and_shown() {
+    let (address, kept) = receiver(|_, stream| ok(stream));
+    let (api, _sending) = in_memory(address);
+    let resp = {
+        let _within = RUNTIME.enter();
+        let resp = Resp::new(Arc::clone(&api), None);
+        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), None, Arc::new(resp)).unwrap();
+        let address = listener.address();
+        RUNTIME.spawn(async move { serve_all(vec![listener], &Stop::default(), 10, PATIENCE).await });
+        address
+    };
+    let mut client = RespClient::connect(resp);
+    // Five units, of which one comes back in an hour.
+    let replies = (0..6).map(|_| client.call("CL.THROTTLE ann 4 1 3600"));
+    assert_eq!(replies.filter(|reply| *reply == Reply::Null).count(), 0);
+    let (first, second) = (next(&kept), next(&kept));
+    assert_eq!(
+        (&first["type"], &first["data"]["rule"], &first["data"]["key"]),
+        (&json!("quota.passed"), &json!("/limit/cl.throttle"), &json!("ann"))
+    );
+    assert_eq!((&first["data"]["percent"], &first["data"]["limit"]), (&json!(80), &json!(5)));
+    assert_eq!((&second["data"]["percent"], &second["data"]["remaining"]), (&json!(100), &json!(0)));
+    let caller = ratekeeper_server::serve::Caller::named("test");
+    let shown = RUNTIME.block_on(api.answer(&caller, "/v1/dashboard", b"")).unwrap();
+    let near = &serde_json::from_slice::<Json>(&shown.body).unwrap()["near_keys"]["list"][0];
+    assert_eq!(
+        (&near["rule"], &near["key"], &near["remaining"]),
+        (&json!("/limit/cl.throttle"), &json!("ann"), &json!(0))
+    );
+}
+
+/// Slow is not wrong: what is answered in time counts, and nothing is sent twice.
+#[test]
+fn a_receiver_that_answers_slowly_but_in_time_is_sent_each_once() {
+    let (address, kept) = receiver(|_, stream| {
+        // A tenth of what it may take, by a byte at a time.
+        for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n" {
+            std::thread::sleep(Duration::from_millis(12));
+            let _ = stream.write_all(&[*byte]);
+        }
+    });
+    let (api, _sending) = in_memory(address);
+    for key in ["ann", "bob", "cyd"] {
+        charge(&api, key, "1/h");
+    }
+    let keys: Vec<Json> = (0..3).map(|_| next(&kept)["data"]["key"].clone()).collect();
+    assert_eq!(keys, ["ann", "bob", "cyd"]);
+    until("all are counted", || counts(&api) == [3, 0, 0]);
+    assert!(kept.try_recv().is_err(), "each once");
+}
+
 #[test]
 fn a_receiver_that_is_away_costs_notices_and_no_requests() {
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -292,6 +349,63 @@ fn a_refused_policy_is_noticed() {
     assert_eq!((&notice["type"], &notice["data"]["service"]), (&json!("policy.refused"), &json!("search")));
     assert_eq!(notice["data"]["source"], "search.toml");
     assert!(notice["data"]["refusal"].as_str().unwrap().contains("parsec"), "{notice}");
+}
+
+/// A receiver that speaks TLS with the certificate of a test server.
+fn encrypted_receiver(certified: &Server) -> (SocketAddr, Kept<Arrived>) {
+    let at = |name: &str| certified.dir().join(name);
+    let certificate = CertificateDer::from_pem_file(at("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(at("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (keep, kept) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+            // One that does not trust the certificate goes away.
+            if stream.conn.complete_io(&mut stream.sock).is_err() {
+                continue;
+            }
+            let Some((arrived, mut stream)) = receive(stream) else { continue };
+            if keep.send(arrived).is_err() {
+                return;
+            }
+            ok(&mut stream);
+        }
+    });
+    (address, kept)
+}
+
+#[test]
+fn a_receiver_is_spoken_to_over_tls_if_its_authority_is_trusted() {
+    let certified = Server::start_tls(Flavour::Redis7);
+    let (address, kept) = encrypted_receiver(&certified);
+    let (_folder, file) = secret_file();
+    let serve = |authority: &Path| {
+        let mut command = command(&["--http", "127.0.0.1:0", "--notify-secret-file", file.to_str().unwrap()]);
+        command.env("RATEKEEPER_NOTIFY_URL", format!("https://{address}/hook?of=ops"));
+        Running::start(command.arg("--notify-ca").arg(authority))
+    };
+    let call = r#"{"charges":[{"key":"ann","quota":"1/min"}]}"#;
+    let server = serve(&certified.ca_file());
+    assert_eq!(server.client().post("/v1/limit", call).status, 200);
+    let arrived = kept.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(arrived.json()["data"]["key"], "ann");
+    assert!(arrived.field("webhook-signature").starts_with("v1,"));
+    server.signal("TERM");
+    let (status, logged) = server.end();
+    assert!(status == Some(0) && !logged.contains("the receiver of notices does not take"), "{logged}");
+
+    let other = Server::start_tls(Flavour::Redis7);
+    let server = serve(&other.ca_file());
+    assert_eq!(server.client().post("/v1/limit", call).status, 200);
+    server.signal("TERM");
+    let (status, logged) = server.end();
+    assert!(status == Some(0) && logged.contains("cannot agree on TLS"), "{logged}");
+    assert_eq!(kept.try_iter().count(), 0);
 }
 
 /// The binary: its settings, its end, and its log.

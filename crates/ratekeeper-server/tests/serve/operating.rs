@@ -10,6 +10,7 @@ use ratekeeper_testkit::wait;
 use serde_json::{Value as Json, json};
 
 use crate::client::Client;
+use crate::resp::{Reply, RespClient, listen};
 use crate::rig::{RUNTIME, Rig, Setup};
 
 const POLICY: &str = "service = 'search'\n\
@@ -63,6 +64,23 @@ fn an_override_holds_from_the_next_check_until_it_ends_or_is_deleted() {
     assert_eq!(passed(&mut client), 2);
 }
 
+/// Rules may find the endpoint of their overrides in requests. It is held against the policies of all services.
+#[test]
+fn an_override_for_an_endpoint_that_holds_for_no_quota_is_refused() {
+    let policy = "service = 'search'\n[[rules]]\nname = 'calls'\nkeys = 'org:{identity.org}'\n\
+         overrides = { endpoint = '{route}' }\nquotas = { rps = '5/s', rpm = '50/min' }\n";
+    let (rig, _) = Setup::policy(policy).in_memory();
+    let mut client = rig.client();
+    let set = |endpoint: &str| json!({ "endpoint": endpoint, "organisation": "7", "limit": 1 });
+    let refused = client.call("/v1/overrides/set", &set("/maps"));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(refused.text().contains("expected one of `/maps.rpm`, `/maps.rps`"), "{}", refused.text());
+    is_done(&mut client, "/v1/overrides/set", &set("/maps.rpm"));
+    let asked = with(request(), &json!({ "route": "/maps" }));
+    assert_eq!(client.call("/v1/check", &asked).status, 200);
+    assert_eq!(client.call("/v1/check", &asked).status, 429);
+}
+
 #[test]
 fn overrides_are_listed_as_they_were_set_and_cleared_together() {
     let (rig, _) = Setup::policy(POLICY).in_memory();
@@ -77,6 +95,9 @@ fn overrides_are_listed_as_they_were_set_and_cleared_together() {
     assert_eq!(listed, json!({ "overrides": [set] }));
     // As it was told, it can be set again: that is how they are exported and imported.
     assert_eq!(is_done(&mut client, "/v1/overrides/set", &listed["overrides"][0]), set);
+    // Also what several servers tell.
+    let of_several = with(listed["overrides"][0].clone(), &json!({ "server": "redis://a:6379" }));
+    assert_eq!(is_done(&mut client, "/v1/overrides/set", &of_several), set);
     let of_organisation = json!({ "organisation": "7" });
     let listed = is_done(&mut client, "/v1/overrides/list", &of_organisation);
     assert_eq!(listed["overrides"][0]["endpoint"], "search/tiers.rpm");
@@ -234,6 +255,32 @@ fn a_lift_of_everything_reaches_charges_without_a_policy() {
     );
 }
 
+/// A charge without a policy has no rule, so what holds for every rule holds for its key.
+#[test]
+fn a_key_that_is_blocked_everywhere_is_blocked_without_a_policy_too() {
+    let (rig, clock) = Setup::policy(POLICY).in_memory();
+    let mut client = rig.client();
+    let resp = listen(&rig, |resp| resp);
+    let limit = |client: &mut Client, key: &str| {
+        client.call("/v1/limit", &json!({ "charges": [{ "key": key, "quota": "1000/h" }] })).status
+    };
+    let throttle = || match RespClient::connect(resp).call("CL.THROTTLE eve 999 1000 3600") {
+        Reply::List(told) => told[0] == Reply::Number(0),
+        other => panic!("{other:?}"),
+    };
+    let emergency = |rule: &str, key: Option<&str>, what: &str| json!({ "rule": rule, "key": key, "emergency": what, "for": "1min" });
+    is_done(&mut client, "/v1/emergencies/set", &emergency("search/*", Some("eve"), "block"));
+    assert_eq!(limit(&mut client, "eve"), 200, "of the rules of a service alone");
+    is_done(&mut client, "/v1/emergencies/set", &emergency("*", Some("eve"), "block"));
+    assert_eq!((limit(&mut client, "eve"), limit(&mut client, "ann"), throttle()), (429, 200, false));
+    let both = json!({ "charges": [{ "key": "ann", "quota": "9/h" }, { "key": "eve", "quota": "9/h", "name": "b" }] });
+    assert_eq!(client.call("/v1/limit", &both).status, 429, "all or none");
+    is_done(&mut client, "/v1/emergencies/set", &emergency("*", None, "lift"));
+    assert_eq!((limit(&mut client, "eve"), limit(&mut client, "ann")), (429, 200), "as under a policy");
+    clock.advance(Duration::from_secs(60));
+    assert_eq!((limit(&mut client, "eve"), throttle()), (200, true), "it has ended");
+}
+
 #[test]
 fn without_the_token_nothing_is_told_or_changed() {
     let admin = Admin::from(Token::new("0123456789abcdef").unwrap());
@@ -255,9 +302,9 @@ fn without_the_token_nothing_is_told_or_changed() {
     assert_eq!(passed(&mut rig.client()), 2);
 }
 
-/// Three servers on one Redis.
+/// Three servers on one Redis. How soon they follow each change, `audited.rs` holds.
 #[test]
-fn every_server_of_a_store_follows_within_a_second() {
+fn every_server_of_a_store_follows() {
     let server = Server::start(Flavour::Redis7);
     let rigs: Vec<Rig> = (0..3)
         .map(|_| {

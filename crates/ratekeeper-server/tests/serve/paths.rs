@@ -21,6 +21,32 @@ fn every_spelling_of_the_table_is_one_path() {
     }
 }
 
+/// The same by way of a gateway, whose fields are ASCII.
+#[test]
+fn every_spelling_is_one_path_to_a_gateway() {
+    let policy =
+        "service = \"s\"\n[[rules]]\nname = \"r\"\nkeys = \"{path}\"\nquota = \"1000/h fixed_window\"\n";
+    let (rig, _) = Setup::policy(policy).in_memory();
+    let mut client = rig.client();
+    let mut rows = spellings();
+    rows.retain(|row| row.sent.is_ascii());
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let before = remaining(&client.call("/v1/check", &json!({ "path": row.path })).json());
+        for (family, method, uri) in [
+            ("forwarded", "X-Forwarded-Method", "X-Forwarded-Uri"),
+            ("original", "X-Original-Method", "X-Original-URI"),
+        ] {
+            let call = format!("/v1/forward-auth?service=s&fields={family}");
+            let fields = [(method, "GET"), (uri, &*row.sent), ("X-Forwarded-For", "192.0.2.1")];
+            let told = client.ask("GET", &call, &fields, b"");
+            assert_eq!(told.status, 200, "{}: {told:?}", row.sent);
+        }
+        let after = remaining(&client.call("/v1/check", &json!({ "path": row.path })).json());
+        assert_eq!(after[0] + 3, before[0], "{} is {}", row.sent, row.path);
+    }
+}
+
 /// A client may name the host in the first line of a request; servers route it by its path.
 #[test]
 fn a_host_before_the_path_is_no_part_of_it() {

@@ -115,7 +115,11 @@ pub(crate) fn listen(rig: &Rig, change: impl FnOnce(Resp) -> Resp) -> SocketAddr
     listen_with(rig, None, change)
 }
 
-fn listen_with(rig: &Rig, password: Option<&str>, change: impl FnOnce(Resp) -> Resp) -> SocketAddr {
+pub(crate) fn listen_with(
+    rig: &Rig,
+    password: Option<&str>,
+    change: impl FnOnce(Resp) -> Resp,
+) -> SocketAddr {
     let _within = RUNTIME.enter();
     let password = password.map(|password| Arc::new(Keyring::with_password(password).unwrap()));
     let resp = change(Resp::new(Arc::clone(&rig.api), password));

@@ -4,13 +4,16 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ratekeeper::{OnOutage, RedisStore};
+use ratekeeper::{ManualClock, MemoryStore, OnOutage, RedisStore, Store};
 use ratekeeper_server::serve::{COMMAND_BYTES_MAX, Http, Listener, Resp, Stop, serve_all};
 use ratekeeper_testkit::servers::{Flavour, Server};
+use serde_json::json;
 
+use crate::binary::{Running, allow_descriptors, command};
+use crate::calls::remaining;
 use crate::client::{Client, PATIENCE};
-use crate::resp::{Reply, RespClient, error, frame, listen, ok, told};
-use crate::rig::{RUNTIME, Setup};
+use crate::resp::{Reply, RespClient, error, frame, listen, listen_with, ok, told};
+use crate::rig::{RUNTIME, START, Setup};
 
 #[test]
 fn what_is_no_command_is_named_and_ends_the_connection() {
@@ -48,6 +51,46 @@ fn what_is_no_command_is_named_and_ends_the_connection() {
         );
         assert!(client.is_over());
     }
+}
+
+/// A page can make a browser send any body to any port, as lines.
+#[test]
+fn what_a_browser_sends_charges_nobody() {
+    let (rig, _) = Setup::default().in_memory();
+    let open = listen(&rig, |resp| resp);
+    let guarded = listen_with(&rig, Some("correct-horse-battery"), |resp| resp);
+    let page =
+        "\r\nConnection: keep-alive\r\nContent-Type: text/plain\r\n\r\nCL.THROTTLE victim 0 1 3600\r\n";
+    let firsts = [
+        "POST / HTTP/1.1",
+        "post / HTTP/1.1",
+        "GET / HTTP/1.1",
+        "PUT /x HTTP/1.1",
+        "Host: a",
+        "*1\r\n$4\r\nPOST",
+    ];
+    for address in [open, guarded] {
+        for first in firsts {
+            let mut client = RespClient::connect(address);
+            // In one piece: what is there already is not executed either.
+            client.send(format!("{first}\r\nHOST: 127.0.0.1:6380{page}").as_bytes());
+            let told: Vec<Reply> = std::iter::from_fn(|| client.reply()).collect();
+            let last = told.last();
+            assert!(
+                matches!(last, Some(Reply::Error(told)) if told.starts_with("ERR this is HTTP")),
+                "{first}: {told:?}"
+            );
+            assert!(told.len() <= 2, "{first}: {told:?}");
+            assert!(client.is_over());
+        }
+    }
+    let mut client = RespClient::connect(open);
+    assert_eq!(client.call("CL.THROTTLE victim 0 1 3600"), told([0, 1, 0, -1, 3_600]), "nobody charged it");
+    assert!(matches!(client.call("POSTS"), Reply::Error(told) if told.starts_with("ERR unknown command")));
+    let metrics = rig.client().get("/metrics");
+    // Six lines of HTTP on each, and before those of GET and PUT a first one; and what only begins like one.
+    let line = "ratekeeper_resp_commands_total{command=\"unknown\",outcome=\"error\"} 17\n";
+    assert!(metrics.text().contains(line), "{}", metrics.text());
 }
 
 #[test]
@@ -234,5 +277,66 @@ fn thousands_of_half_commands_are_bounded() {
         let mut nothing = [0];
         client.stream().set_nonblocking(true).unwrap();
         assert_eq!(client.stream().read(&mut nothing).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
+
+/// What a server takes for them is what it says that it takes.
+#[test]
+fn thousands_of_half_commands_take_memory_that_is_bounded() {
+    const CROWD: usize = 3_000;
+    // Beside a command: what a connection takes that says nothing.
+    const BYTES_EACH: u64 = COMMAND_BYTES_MAX as u64 + (24 << 10);
+    allow_descriptors(CROWD as u64 + 4_000);
+    let server = Running::start(&mut command(&["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]));
+    let address = server.resp_address();
+    let pong = Reply::Status("PONG".to_owned());
+    assert_eq!(RespClient::connect(address).call("PING"), pong);
+    let before = server.memory_max();
+    let word = "x".repeat(7_900);
+    let whole = frame(&format!("PING {word} {word}"));
+    let (half, rest) = whole.split_at(whole.len() - 100);
+    let mut crowd: Vec<RespClient> = (0..CROWD).map(|_| RespClient::connect(address)).collect();
+    crowd.iter_mut().for_each(|client| client.send(half));
+    assert_eq!(RespClient::connect(address).call("PING"), pong, "others are served");
+    // With the rest of it, all of a command was there.
+    for client in &mut crowd {
+        client.send(rest);
+        assert!(
+            matches!(client.reply(), Some(Reply::Error(told)) if told.contains("wrong number of arguments"))
+        );
+    }
+    let grown = server.memory_max() - before;
+    assert!(grown < CROWD as u64 * BYTES_EACH, "{} bytes each", grown / CROWD as u64);
+}
+
+/// All raw charges are together one rule, by whichever protocol they come: whoever makes keys up pushes out its own.
+#[test]
+fn made_up_keys_push_out_no_counter_of_a_rule() {
+    const POLICY: &str = "service = \"s\"\n[[rules]]\nname = \"per-user\"\nkeys = \"user:{identity.user}\"\nquota = \"100/h\"\n";
+    let store = Arc::new(MemoryStore::with_clock(2_560, Arc::new(ManualClock::starting_at(START))));
+    let rig = Setup::policy(POLICY).start(Arc::clone(&store) as Arc<dyn Store>);
+    let mut client = rig.client();
+    let check = |user: usize, cost: u64| json!({ "identity": { "user": user.to_string() }, "cost": cost });
+    for user in 0..100 {
+        let reply = client.call("/v1/check", &check(user, 98));
+        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![2]), "{}", reply.text());
+    }
+    let mut resp = RespClient::connect(listen(&rig, |resp| resp));
+    for batch in 0..400 {
+        let calls: Vec<u8> =
+            (0..64).flat_map(|key| frame(&format!("CL.THROTTLE k{batch}-{key} 0 1 3600"))).collect();
+        resp.send(&calls);
+        for key in 0..64 {
+            assert_eq!(
+                resp.reply(),
+                Some(told([0, 1, 0, -1, 3_600])),
+                "{batch} {key}: a new key is no outage"
+            );
+        }
+    }
+    assert!(store.health().evicted > 20_000, "{:?}", store.health());
+    for user in 0..100 {
+        let reply = client.call("/v1/check", &check(user, 1));
+        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![1]), "user {user}");
     }
 }

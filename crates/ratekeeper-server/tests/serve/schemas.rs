@@ -61,7 +61,7 @@ fn fits(document: &Json, schema: &Json, value: &Json) -> bool {
 }
 
 #[track_caller]
-fn is_told(document: &Json, path: &str, reply: &Reply) {
+pub(crate) fn is_told(document: &Json, path: &str, reply: &Reply) {
     let content_type = reply.header("content-type").unwrap();
     let responses = &document["paths"][path]["post"]["responses"];
     let of_status = responses.get(reply.status.to_string());

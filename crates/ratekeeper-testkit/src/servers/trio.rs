@@ -1,6 +1,6 @@
 //! A primary, its replica, and three sentinels that watch them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Flavour, Server, SlowWay, as_user};
 use crate::wait::until;
@@ -16,6 +16,8 @@ const DOWN_AFTER_MILLIS: &str = "60000";
 const DOWN_SOON_MILLIS: &str = "300";
 /// How long one failover may take; the next one waits for twice as long.
 const FAILOVER_MILLIS: &str = "10000";
+/// After this long, a failover that has not moved the service never will.
+const FAILOVER_GIVEN_UP: Duration = Duration::from_secs(25);
 /// So that sentinels find each other, and look at servers, within a second and not within ten. What they know of a replica
 /// counts for a few of these periods: shorter ones would have no failover on a busy machine.
 const HASTE: [&str; 6] = ["SENTINEL", "DEBUG", "INFO-PERIOD", "1000", "PUBLISH-PERIOD", "200"];
@@ -141,9 +143,14 @@ impl Trio {
     pub fn fail_over(&self) {
         let before = self.primary().expect("sentinels that agree");
         let first = &self.sentinels[0];
+        let mut accepted: Option<Instant> = None;
         until("a failover", || {
-            // Refused while nobody has looked at the replica of late, or while it goes on.
-            let _ = first.try_cli(&self.as_user(&["SENTINEL", "FAILOVER", SERVICE]));
+            // Refused while nobody has looked at the replica of late. Sent again after one that succeeded, it would make
+            // the old primary one again; only one that was given up is asked for again.
+            if accepted.is_none_or(|at| at.elapsed() > FAILOVER_GIVEN_UP) {
+                let asked = first.try_cli(&self.as_user(&["SENTINEL", "FAILOVER", SERVICE]));
+                accepted = asked.is_ok_and(|answer| answer.trim() == "OK").then(Instant::now);
+            }
             self.named_by(first) == Some(1 - before)
         });
         until("a failover that all have heard of", || self.primary() == Some(1 - before));

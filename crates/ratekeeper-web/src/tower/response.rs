@@ -186,7 +186,7 @@ pub(crate) fn no_identity<B>(
         Dialect::Grpc(content_type) => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
             headers.insert(GRPC_STATUS, HeaderValue::from_static("13"));
-            headers.insert(GRPC_MESSAGE, HeaderValue::from_static("limits need an identity"));
+            headers.insert(GRPC_MESSAGE, HeaderValue::from_static(common::missing_in_grpc(what)));
         }
     }
     response

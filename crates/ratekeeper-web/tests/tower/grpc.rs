@@ -75,6 +75,19 @@ async fn a_call_of_nobody_is_refused_as_an_internal_error() {
     let limit = ProjectLimit::new(1).on_missing_identity(OnMissingIdentity::Refuse);
     let response = answer(limit.gate(store().0).unwrap(), 1, "application/grpc").await;
     assert_eq!((response.status(), field(&response, "grpc-status")), (StatusCode::OK, Some("13")));
+    assert!(field(&response, "grpc-message").unwrap().contains("identity"));
+}
+
+#[tokio::test]
+async fn a_call_without_an_address_is_told_that() {
+    let service = tower::service_fn(|_: Request<RequestBody<Body>>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    let limited = ratekeeper_web::tower::per_ip("1/min").unwrap().layer(service);
+    let response = limited.oneshot(call("application/grpc")).await.unwrap();
+    assert_eq!((response.status(), field(&response, "grpc-status")), (StatusCode::OK, Some("13")));
+    let told = field(&response, "grpc-message").unwrap();
+    assert!(told.contains("client's address") && told.contains("Peer"), "{told}");
 }
 
 /// Only a POST is a call: nobody turns a denial into an empty page that is stored.

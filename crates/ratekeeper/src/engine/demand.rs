@@ -40,6 +40,8 @@ pub struct Demand<'a> {
     /// Units asked for, of rules that do not say themselves what a request costs.
     pub(super) units: u64,
     pub(super) once: Option<(Cow<'a, str>, Duration)>,
+    /// Rules that have no say, because one that applies replaces them; of policies alone.
+    pub(super) replaced: Vec<Name>,
     /// Whether finding out which rules apply was more work than a request is worth: it is denied whole.
     pub(super) is_beyond_budget: bool,
 }
@@ -128,7 +130,14 @@ impl<'a> Demand<'a> {
         once: Option<(&'a str, Duration)>,
     ) -> Self {
         let once = once.map(|(id, keep)| (Cow::Borrowed(id), keep));
-        let mut demand = Self { engine, rules: SmallVec::new(), units, once, is_beyond_budget: false };
+        let mut demand = Self {
+            engine,
+            rules: SmallVec::new(),
+            units,
+            once,
+            replaced: Vec::new(),
+            is_beyond_budget: false,
+        };
         // One by one, in place: a demand is large, and to collect the rules first would move them.
         for asked in rules {
             demand.rules.push(asked);
@@ -136,11 +145,31 @@ impl<'a> Demand<'a> {
         demand
     }
 
-    /// Adds a rule that applies.
+    /// Adds a rule that applies, and what it replaces.
     #[cfg(feature = "policy-core")]
     #[inline]
-    pub(crate) fn push(&mut self, asked: Asked<'a>) {
+    pub(crate) fn push(&mut self, asked: Asked<'a>, replaces: &[Name]) {
         self.rules.push(asked);
+        self.replace(replaces);
+    }
+
+    /// Notes rules that have no say, also those that are yet to be found.
+    #[cfg(feature = "policy-core")]
+    #[inline]
+    pub(crate) fn replace(&mut self, rules: &[Name]) {
+        if !rules.is_empty() {
+            self.replaced.extend_from_slice(rules);
+        }
+    }
+
+    /// Leaves out the rules that others replace. A rule that is replaced itself still replaces others, so the order
+    /// in which rules were found is of no account.
+    #[inline]
+    pub(crate) fn leave_out_replaced(&mut self) {
+        if !self.replaced.is_empty() {
+            let replaced = &self.replaced;
+            self.rules.retain(|asked| !replaced.contains(&asked.terms.name));
+        }
     }
 
     /// Takes the subjects out of a demand that is done with, to be written over.
@@ -182,6 +211,16 @@ impl<'a> Demand<'a> {
         Ok(Self { once: Some((id, keep)), ..self })
     }
 
+    /// The same demand in other emergencies: with what `of` says for each rule and its key. To be peeked: it tells
+    /// what will be met when an emergency is over.
+    #[must_use]
+    pub fn in_emergencies(mut self, of: impl Fn(Name, &str) -> Emergency) -> Self {
+        for asked in &mut self.rules {
+            asked.emergency = of(asked.terms.name, &asked.subject);
+        }
+        self
+    }
+
     /// The same demand, independent of the request and of the front end that made it.
     #[must_use]
     pub fn into_owned(self) -> Demand<'static> {
@@ -190,6 +229,7 @@ impl<'a> Demand<'a> {
             rules: self.rules.into_iter().map(Asked::into_owned).collect(),
             units: self.units,
             once: self.once.map(|(id, keep)| (Cow::Owned(id.into_owned()), keep)),
+            replaced: self.replaced,
             is_beyond_budget: self.is_beyond_budget,
         }
     }
@@ -320,7 +360,7 @@ impl<'a> Asked<'a> {
     /// Whether one call of the shared store decides on it.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        self.terms.scope == Scope::Shared && self.terms.penalty.is_none()
+        self.terms.scope == Scope::Shared && self.terms.penalty.is_none() && self.terms.any_of.is_none()
     }
 
     /// Its charge, if it has only one, which follows no overrides: what most rules are.

@@ -3,7 +3,7 @@
 mod counts;
 
 use ratekeeper_core::{
-    Charge, Charges, Check, Decision, Enforcement, InvalidInput, Key, Name, Origin, Outcome, Quota,
+    Charge, Charges, Check, Decision, Emergency, Enforcement, InvalidInput, Key, Name, Origin, Outcome, Quota,
 };
 use smallvec::SmallVec;
 
@@ -139,15 +139,10 @@ impl Share {
 }
 
 impl Demand<'_> {
-    /// The strictest that the shared rules say. A rule that only watches this request denies it in an
-    /// outage as little as ever.
+    /// The strictest that the rules say.
     pub(super) fn on_outage(&self, undecided: &Undecided) -> OnOutage {
-        let says = self.rules.iter().enumerate().filter_map(|(rule, asked)| {
-            let on_outage = asked.terms.on_outage;
-            let can_deny = asked.enforcement == Enforcement::Enforce || on_outage != OnOutage::Deny;
-            (asked.terms.scope == Scope::Shared && can_deny && undecided.has(rule)).then_some(on_outage)
-        });
-        says.max().unwrap_or_default()
+        let rules = self.rules.iter().enumerate().filter(|(rule, _)| undecided.has(*rule));
+        rules.filter_map(|(_, asked)| asked.says_in_outage()).max().unwrap_or_default()
     }
 
     /// What the rules say to a store that could not answer: one that denies is enough, then those that count
@@ -193,7 +188,7 @@ impl Demand<'_> {
             rest => {
                 if !peek {
                     // What cannot be given back comes back with time; the store counts it.
-                    let _ = self.engine.store.undo(check, &answered.decision).await;
+                    let _ = self.engine.store.undo(check, &answered.decision, answered.end).await;
                 }
                 rest
             }
@@ -214,6 +209,23 @@ impl Demand<'_> {
     fn note_outage(&self, kind: StoreErrorKind, decided: Decided, peek: bool) {
         if !peek {
             self.engine.outages.note(self, kind, decided);
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// What it says to a store that could not answer, if anything. What operators have set needs no store: whom they
+    /// block is denied, and what they lift is not. A rule that only watches this request denies it in an outage as
+    /// little as ever.
+    fn says_in_outage(&self) -> Option<OnOutage> {
+        let (on_outage, is_enforced) = (self.terms.on_outage, self.enforcement == Enforcement::Enforce);
+        match self.emergency {
+            Emergency::Lift => None,
+            Emergency::Block if is_enforced => Some(OnOutage::Deny),
+            Emergency::Block | Emergency::Off => {
+                let can_deny = is_enforced || on_outage != OnOutage::Deny;
+                (self.terms.scope == Scope::Shared && can_deny).then_some(on_outage)
+            }
         }
     }
 }

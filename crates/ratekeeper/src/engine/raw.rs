@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use ratekeeper_core::{
     Algorithm, COST_BEYOND, Emergency, Enforcement, Field, InvalidInput, LIMIT_MAX, Name, OverrideScope,
-    Quota, RawName,
+    Quota, RawName, Timestamp,
 };
 
 use super::{Asked, Demand, Endpoints, Engine, Held, Limits, OnOutage, OwnerNames, Terms};
-use crate::control::ALL_RULES;
+use crate::control::{ALL_RULES, Switches};
+
+/// What the HTTP API and the command line put behind the keys that callers say.
+const KEY_END: char = '.';
 
 /// One quota, one key, one cost, as a caller asks for them.
 #[derive(Clone, Debug)]
@@ -197,7 +200,7 @@ impl Engine {
     /// that cannot be asked.
     pub fn raw<'a>(self: &'a Arc<Self>, charges: &'a [RawCharge<'a>], on_outage: OnOutage) -> Demand<'a> {
         let terms = &self.raw.0[on_outage as usize];
-        let for_all = self.emergency_for_all();
+        let switched = self.switched_for_all();
         let asked = charges.iter().zip(0u16..).map(|(charge, index)| Asked {
             terms: Held::Borrowed(terms),
             limits: Limits::Raw(RawRef::Borrowed(charge)),
@@ -207,17 +210,38 @@ impl Engine {
             cost: charge.cost,
             is_flat: charge.is_flat,
             enforcement: charge.enforcement,
-            emergency: if charge.emergency == Emergency::Off { for_all } else { charge.emergency },
+            emergency: match (&switched, charge.emergency) {
+                (Some(switched), Emergency::Off) => switched.of_key(&charge.subject),
+                (_, own) => own,
+            },
             index,
         });
         let units = charges.iter().map(RawCharge::units).min().unwrap_or(0);
         Demand::new(Held::Borrowed(self), units, asked)
     }
-    /// What operators have set for all rules in an emergency. A raw charge has no rule, but whoever lifts everything
-    /// means it, too.
+
+    /// What operators have set for all rules. A raw charge has no rule, but whoever lifts everything or blocks a key
+    /// everywhere means it, too.
     #[inline]
-    fn emergency_for_all(&self) -> Emergency {
-        let switches = self.store.control().switches();
-        switches.map_or(Emergency::Off, |switches| switches.of_rule(ALL_RULES, self.store.now()).emergency)
+    fn switched_for_all(&self) -> Option<SwitchedForAll> {
+        let switches = self.store.control().switches()?;
+        let now = self.store.now();
+        Some(SwitchedForAll { emergency: switches.of_rule(ALL_RULES, now).emergency, switches, now })
+    }
+}
+
+/// The switches that reach charges without a rule.
+struct SwitchedForAll {
+    emergency: Emergency,
+    switches: Arc<Switches>,
+    now: Timestamp,
+}
+
+impl SwitchedForAll {
+    /// A key that is blocked stays so while everything is lifted, as under a policy.
+    fn of_key(&self, subject: &str) -> Emergency {
+        let is_blocked = |key: &str| self.switches.blocks_key(ALL_RULES, key, self.now);
+        let said = subject.strip_suffix(KEY_END);
+        if is_blocked(subject) || said.is_some_and(is_blocked) { Emergency::Block } else { self.emergency }
     }
 }

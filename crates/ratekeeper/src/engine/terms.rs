@@ -25,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) name: Name,
     pub(crate) scope: Scope,
     pub(crate) on_outage: OnOutage,
+    /// The group of rules of which one that admits is enough.
+    pub(crate) any_of: Option<Arc<str>>,
     /// How many processes share the quotas, for [`OnOutage::Local`].
     pub(crate) instances: u32,
     pub(crate) penalty: Option<Penalty>,
@@ -34,7 +36,15 @@ pub(crate) struct Terms {
 impl Terms {
     /// A shared rule without penalties.
     pub(crate) fn new(name: Name, on_outage: OnOutage, instances: u32) -> Self {
-        Self { name, scope: Scope::Shared, on_outage, instances, penalty: None, counters: Arc::default() }
+        Self {
+            name,
+            scope: Scope::Shared,
+            on_outage,
+            any_of: None,
+            instances,
+            penalty: None,
+            counters: Arc::default(),
+        }
     }
 
     /// This process's share of a quota, at least one unit; of nothing, nothing.

@@ -85,17 +85,40 @@ impl<'a> Demand<'a> {
     /// asked once, for the costs of both, and keeps the index of the first.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
+        self.replaced.extend_from_slice(&other.replaced);
         for asked in other.rules {
             match self.rules.iter_mut().find(|known| known.is_same(&asked)) {
                 Some(known) => known.cost = (known.cost + asked.cost).min(COST_BEYOND.into()),
                 None => self.rules.push(asked),
             }
         }
+        self.leave_out_replaced();
         if other.is_beyond_budget {
             self.rules.clear();
             self.is_beyond_budget = true;
         }
         self
+    }
+
+    /// Leaves out the rules that a rule of another demand replaces, for demands of one call that are judged apart.
+    #[must_use]
+    pub fn beside(mut self, other: &Demand<'_>) -> Self {
+        self.replaced.extend_from_slice(&other.replaced);
+        self.leave_out_replaced();
+        self
+    }
+
+    /// Whether a rule applies that replaces others.
+    #[must_use]
+    pub fn replaces(&self) -> bool {
+        !self.replaced.is_empty()
+    }
+
+    /// Whether a rule of a group applies of which one that admits is enough: then it has to be judged together with the
+    /// others of its group.
+    #[must_use]
+    pub fn is_any_of(&self) -> bool {
+        self.rules.iter().any(|asked| asked.terms.any_of.is_some())
     }
 }
 

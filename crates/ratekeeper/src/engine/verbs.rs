@@ -35,6 +35,11 @@ impl<'r> Terms<'r> {
         Ok(Self { purpose: Purpose::Check, under: Some(Reservation::hold(id, hold)?) })
     }
 
+    /// Changes nothing, under no id.
+    pub(super) const fn look() -> Self {
+        Self { purpose: Purpose::Peek, under: None }
+    }
+
     pub(super) fn is_peek(&self) -> bool {
         self.purpose == Purpose::Peek
     }
@@ -245,9 +250,13 @@ impl<'a> Demand<'a> {
     pub fn now(&self) -> Now<'_, 'a> {
         Now(self)
     }
+
+    /// Refuses to go on without async on a store that needs I/O: it is not asked at all.
+    pub(super) fn local(&self) -> Result<(), InvalidInput> {
+        if self.engine.needs_io { Err(needs_io()) } else { Ok(()) }
+    }
 }
 
-// How a demand is judged: this process's part, then the shared one, then what follows.
 /// What a counter is called in every process, for receipts that leave this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterName {
@@ -259,6 +268,7 @@ pub struct CounterName {
     pub is_long: bool,
 }
 
+// How a demand is judged: this process's part, then the shared one, then what follows.
 impl Demand<'_> {
     pub(super) fn purpose(&self, purpose: Purpose) -> Result<Terms<'_>, InvalidInput> {
         let under = self.once.as_ref().map(|(id, keep)| Reservation::once(&**id, *keep)).transpose()?;
@@ -328,9 +338,16 @@ impl Demand<'_> {
         at_once(self.decide::<A>(&terms)).map(|answer| answer.map(|answer| *decision = answer))
     }
 
+    pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
+        if self.has_alternatives() {
+            return Box::pin(self.decide_any::<A>(terms)).await;
+        }
+        self.decide_together::<A>(terms).await
+    }
+
     /// This process's part is charged first, because it costs nothing, and given back if the shared part
     /// denies. For that moment others may find it taken, but never more is admitted than there is.
-    pub(super) async fn decide<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
+    pub(super) async fn decide_together<A: Away>(&self, terms: &Terms<'_>) -> Result<Decision, A::Error> {
         if let Some(denied) = self.penalised_here(terms)? {
             self.count_final(&denied, terms);
             return Ok(denied);
@@ -359,7 +376,7 @@ impl Demand<'_> {
             return Ok(self.followed(decision, terms));
         }
         self.undo(&own, &first, terms);
-        let first = self.own_part(&own, &Terms { purpose: Purpose::Peek, under: None }, true).await?;
+        let first = self.own_part(&own, &Terms::look(), true).await?;
         Ok(self.followed(first.joined(&second), terms))
     }
 
@@ -520,43 +537,49 @@ impl Now<'_, '_> {
 
     /// [`Demand::peek`].
     pub fn peek(&self) -> Result<Decision, InvalidInput> {
-        self.local()?;
-        at_once(self.0.peek()).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.peek())
+    }
+
+    /// [`Demand::standing`].
+    pub fn standing(&self) -> Result<Decision, InvalidInput> {
+        self.0.local()?;
+        now(self.0.standing())
     }
 
     /// [`Demand::explain`].
     pub fn explain(&self, labels: Labels<'_>) -> Result<String, InvalidInput> {
-        self.local()?;
-        at_once(self.0.explain(labels)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.explain(labels))
     }
 
     /// [`Demand::reserve`].
     pub fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        self.local()?;
-        at_once(self.0.reserve(id, hold)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.reserve(id, hold))
+    }
+
+    /// [`Demand::until_allowed`]: this thread waits.
+    pub fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        self.0.wait_here::<ByRules>(patience)
     }
 
     /// [`Demand::refund`].
     pub fn refund(&self, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
-        self.local()?;
-        at_once(self.0.refund(decision, units)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.refund(decision, units))
     }
 
     /// [`Demand::release`].
     pub fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
-        self.local()?;
-        at_once(self.0.release(decision)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.release(decision))
     }
 
     /// [`Demand::reset`].
     pub fn reset(&self) -> Result<usize, StoreError> {
-        self.local()?;
-        at_once(self.0.reset()).unwrap_or_else(|| Err(needs_io().into()))
-    }
-
-    /// A store that needs I/O is not asked at all.
-    pub(super) fn local(&self) -> Result<(), InvalidInput> {
-        if self.0.engine.needs_io { Err(needs_io()) } else { Ok(()) }
+        self.0.local()?;
+        now(self.0.reset())
     }
 }
 
@@ -573,6 +596,11 @@ pub(super) fn explained(decision: &Decision, labels: Labels<'_>) -> String {
 #[cold]
 pub(super) fn needs_io() -> InvalidInput {
     InvalidInput::new(Field::Check, "a store that needs I/O", "the form of this call that is awaited")
+}
+
+/// What a call says that does not have to wait.
+pub(super) fn now<T, E: From<InvalidInput>>(call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    at_once(call).unwrap_or_else(|| Err(needs_io().into()))
 }
 
 /// What a future says that does not have to wait.

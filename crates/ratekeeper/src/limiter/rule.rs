@@ -129,6 +129,11 @@ impl<R: ?Sized> Rule<R> {
     /// Lets overrides replace the quota, for the organisation and project that
     /// `owner` finds in a request. The endpoint of an override is the quota's
     /// name: the rule's, or `rule.rpm` for one of several; or what `owner` says.
+    ///
+    /// On several servers and on a cluster, a counter is where the overrides of its organisation are, so its key has to
+    /// name the organisation as one of its last eight parts between colons; else the check is refused. Let `owner` say the
+    /// organisation from what has been verified: one that a caller chooses freely, in a header for example, can be any of
+    /// these parts, or none. The same key then has up to nine counters in different places, each with the whole quota.
     #[must_use]
     pub fn overridable<O>(self, owner: O) -> Self
     where

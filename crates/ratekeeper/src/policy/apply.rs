@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{Emergency, Enforcement, InvalidInput, Key, Name, Reservation, Timestamp};
+use smallvec::SmallVec;
 
 use super::compile::{Keys, LimitSets, Policy, Rule, RuleCost, UNLIMITED};
 use super::expression::{COST_MAX, EvaluationError};
 use super::request::{Body, Facts, Request, Scalar};
 use super::spec::OnError;
 use super::template::Subject;
-use crate::control::{Mode, Switches};
+use crate::control::{Mode, Switched, Switches};
 use crate::engine::{Asked, Demand, Endpoints, Engine, Held, LimitSet, Limits, OwnerNames};
 
 /// What is asked about a request.
@@ -124,6 +125,12 @@ pub enum NotApplied {
     BeyondBudget,
     /// There is no request, only a key, and the rule finds its own.
     NoRequest,
+    /// A rule before it in its group has the say.
+    NotFirst,
+    /// A rule that applies replaces it.
+    Replaced,
+    /// What is asked about is only a key or a tenant, and the rule counts by something else.
+    OtherKey,
 }
 
 impl NotApplied {
@@ -139,9 +146,15 @@ impl NotApplied {
             Self::Unlimited => "its `unlimited` list, or a plan, frees the key",
             Self::BeyondBudget => "to find out took more work than a request may cause",
             Self::NoRequest => "there is a key and no request, and it finds its own key",
+            Self::NotFirst => "a rule before it in its `first_of` group takes the request",
+            Self::Replaced => "a rule that takes the request replaces it",
+            Self::OtherKey => "it counts under other keys",
         }
     }
 }
+
+/// The groups whose first rule is found, by number.
+type Groups = SmallVec<[u16; 8]>;
 
 /// A request of which nothing is known.
 struct Nothing;
@@ -192,16 +205,20 @@ impl Policy {
     ) {
         let request = Request::new(ask.facts, &self.addresses);
         request.set_steps(self.steps);
+        let mut taken = Groups::new();
         self.index.each_candidate(ask.facts, |number| {
             let rule = &self.rules[usize::from(number)];
             // Without a request, there is nothing that other rules could look at.
             if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
                 return;
             }
-            if let Ok(asked) = rule.apply(&request, ask, switches, &self.limits) {
-                demand.push(asked);
+            match rule.apply(&request, ask, switches, &self.limits, &mut taken) {
+                Ok(asked) => demand.push(asked, &rule.replaces),
+                Err(NotApplied::Unlimited) => demand.replace(&rule.replaces),
+                Err(_) => {}
             }
         });
+        demand.leave_out_replaced();
         if request.is_refused() {
             demand.refuse_beyond_budget();
         }
@@ -217,20 +234,29 @@ impl Policy {
     ) -> Vec<(Name, NotApplied)> {
         let request = Request::new(ask.facts, &self.addresses);
         request.set_steps(self.steps);
+        let (mut taken, mut replaced) = (Groups::new(), Vec::new());
         let mut candidates = Vec::new();
         self.index.each_candidate(ask.facts, |number| candidates.push(number));
-        let reason = |(index, rule): (usize, &Rule)| {
+        let mut reason = |(index, rule): (usize, &Rule)| {
             let is_candidate = u16::try_from(index).is_ok_and(|number| candidates.contains(&number));
             if !is_candidate {
-                return Some((rule.name, NotApplied::OtherEndpoint));
+                return Some(NotApplied::OtherEndpoint);
             }
             if ask.is_key_only && !matches!(rule.keys, Keys::Caller { .. }) {
-                return Some((rule.name, NotApplied::NoRequest));
+                return Some(NotApplied::NoRequest);
             }
-            let applied = rule.apply(&request, ask, switches, &self.limits);
-            applied.err().map(|why| (rule.name, why))
+            let why_not = rule.apply(&request, ask, switches, &self.limits, &mut taken).err();
+            if matches!(why_not, None | Some(NotApplied::Unlimited)) {
+                replaced.extend_from_slice(&rule.replaces);
+            }
+            why_not
         };
-        self.rules.iter().enumerate().filter_map(reason).collect()
+        let reasons: Vec<_> = self.rules.iter().enumerate().map(&mut reason).collect();
+        let why_not = |(rule, why_not): (&Rule, Option<NotApplied>)| {
+            let is_replaced = || replaced.contains(&rule.name).then_some(NotApplied::Replaced);
+            Some((rule.name, why_not.or_else(is_replaced)?))
+        };
+        self.rules.iter().zip(reasons).filter_map(why_not).collect()
     }
 }
 
@@ -243,18 +269,28 @@ impl Rule {
         ask: &Ask<'_>,
         switches: Option<(&Switches, Timestamp)>,
         sets: &'p LimitSets,
+        taken: &mut Groups,
     ) -> Result<Asked<'p>, NotApplied> {
         let switched = switches.map(|(all, now)| all.of_rule(self.name.as_str(), now));
         let switched = switched.as_ref();
         let mode = self.mode_under(switched, ask.modes);
-        let percent = switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent);
+        let percent = self.percent_under(switched);
         let emergency = switched.map_or(Emergency::Off, |switched| switched.emergency);
         let denies = mode == Mode::On && percent > 0 && emergency != Emergency::Lift;
-        if mode == Mode::Off && !ask.modes.is_any {
+        let is_off = mode == Mode::Off && !ask.modes.is_any;
+        // In a group, a rule that is off has its turn all the same: the next one is for other requests.
+        if is_off && self.first_of.is_none() {
             return Err(NotApplied::SwitchedOff);
+        }
+        if self.first_of.is_some_and(|group| taken.contains(&group)) {
+            return Err(NotApplied::NotFirst);
         }
         if !self.holds(request, denies) {
             return Err(NotApplied::Condition);
+        }
+        taken.extend(self.first_of);
+        if is_off {
+            return Err(NotApplied::SwitchedOff);
         }
         if self.is_allowed_client(request) {
             return Err(NotApplied::AllowedClient);
@@ -271,8 +307,7 @@ impl Rule {
             Some((all, now)) if all.blocks_key(self.name.as_str(), subject.as_str(), now) => Emergency::Block,
             _ => emergency,
         };
-        let in_ramp = percent >= 100 || Key::new(self.name, &subject).is_ok_and(|key| key.is_within(percent));
-        let enforced = mode == Mode::On && in_ramp;
+        let enforced = mode == Mode::On && self.is_in_ramp(percent, &subject);
         let limits = sets.get(limits);
         Ok(Asked {
             terms: Held::Borrowed(&self.terms),
@@ -287,6 +322,17 @@ impl Rule {
             emergency,
             index: 0,
         })
+    }
+
+    /// For how many per cent of its keys it is enforced under the switches of the store.
+    #[inline]
+    pub(super) fn percent_under(&self, switched: Option<&Switched>) -> u8 {
+        switched.and_then(|switched| switched.enforce_percent).unwrap_or(self.enforce_percent)
+    }
+
+    #[inline]
+    pub(super) fn is_in_ramp(&self, percent: u8, subject: &Subject) -> bool {
+        percent >= 100 || Key::new(self.name, subject).is_ok_and(|key| key.is_within(percent))
     }
 
     /// A condition that cannot be told applies its rule, or whoever confuses it would escape the limit.

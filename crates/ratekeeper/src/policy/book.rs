@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use ratekeeper_core::{Field, InvalidInput, Level, Name};
+use ratekeeper_core::{Field, InvalidInput, Level, Name, Timestamp};
 
 use super::apply::AskedModes;
 use super::compile::{CompileOptions, KeyFunction, Policy};
@@ -16,8 +16,7 @@ use super::problem::Problems;
 use super::spec::PolicySpec;
 use super::status::{LOADS_MAX, PolicyLoad, ServiceStatus, SourceStatus};
 use super::template::KeyHashing;
-use crate::control::Mode;
-use crate::engine::{OnOutage, Scope};
+use crate::control::{Mode, Switches};
 use crate::fence::Fence;
 
 /// How many services a process can have policies for.
@@ -384,13 +383,22 @@ impl Policies {
     /// just now; see [`Ask::service_mode`](super::Ask::service_mode).
     #[must_use]
     pub fn status_in(&self, mode: Option<Mode>) -> Vec<ServiceStatus> {
-        self.services().values().map(|service| service.status(mode)).collect()
+        self.status_under(mode, None)
+    }
+
+    /// The same, with what operators have switched.
+    pub(super) fn status_under(
+        &self,
+        mode: Option<Mode>,
+        switches: Option<(&Switches, Timestamp)>,
+    ) -> Vec<ServiceStatus> {
+        self.services().values().map(|service| service.status(mode, switches)).collect()
     }
 
     /// How the policy of one service is doing.
     #[must_use]
     pub fn status_of(&self, service: &str) -> Option<ServiceStatus> {
-        self.find(service).map(|service| service.status(None))
+        self.find(service).map(|service| service.status(None, None))
     }
 
     /// How the sources are doing.
@@ -432,6 +440,11 @@ impl Policies {
 
     pub(super) fn find(&self, name: &str) -> Option<Arc<Service>> {
         self.services().get(name).cloned()
+    }
+
+    /// The policies of all services.
+    pub(super) fn all_in_force(&self) -> Vec<Arc<Policy>> {
+        self.services().values().filter_map(|service| service.current.load_full()).collect()
     }
 
     /// The service whose policy is in force, if there is exactly one. Without any, one of
@@ -525,7 +538,7 @@ impl Service {
         }
     }
 
-    fn status(&self, outside: Option<Mode>) -> ServiceStatus {
+    fn status(&self, outside: Option<Mode>, switches: Option<(&Switches, Timestamp)>) -> ServiceStatus {
         let modes = AskedModes { outside, ..AskedModes::default() };
         let policy = self.current.load_full();
         let rules = policy.iter().flat_map(|policy| policy.rules.iter());
@@ -542,10 +555,11 @@ impl Service {
             warnings: policy.as_ref().map_or_else(Vec::new, |policy| policy.warnings().to_vec()),
             rules: rules
                 .map(|rule| {
-                    let (mode, terms) = (rule.mode_under(None, modes), &rule.terms);
-                    let is_asked = terms.scope == Scope::Shared && mode == Mode::On;
-                    let denies_in_outage = is_asked && terms.on_outage == OnOutage::Deny;
-                    terms.counters.status(rule.name.label(), mode, denies_in_outage)
+                    let switched = switches.map(|(all, now)| all.of_rule(rule.name.as_str(), now));
+                    let mode = rule.mode_under(switched.as_ref(), modes);
+                    let denies_in_outage =
+                        mode == Mode::On && rule.denies_in_outage(switched.unwrap_or_default());
+                    rule.terms.counters.status(rule.name.label(), mode, denies_in_outage)
                 })
                 .collect(),
         }

@@ -149,6 +149,14 @@ impl Node {
         parsed.map_err(|found| Problems::of(source, found))
     }
 
+    /// Reads YAML whose plain values are texts, whatever they look like; only `null` is none.
+    #[cfg(feature = "policy")]
+    pub(super) fn parse_texts(source: &str, document: &[u8]) -> Result<Self, Problems> {
+        let parsed = within_bytes(document).and_then(utf8);
+        let parsed = parsed.and_then(|text| yaml::parse_texts(text.strip_prefix('\u{feff}').unwrap_or(text)));
+        parsed.map_err(|problem| Problems::of(source, [problem]))
+    }
+
     /// A table without places.
     pub fn table<K: Into<String>, V: Into<Node>>(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let entry = |(key, node): (K, V)| Entry { key: key.into(), at: Place::UNKNOWN, node: node.into() };

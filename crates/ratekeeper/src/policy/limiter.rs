@@ -9,6 +9,7 @@ use super::apply::{Ask, NotApplied};
 use super::book::{Policies, Service};
 use super::compile::Policy;
 use super::request::{Facts, Needs};
+use super::status::ServiceStatus;
 use super::template::Subject;
 use crate::engine::{Admission, Demand, Engine, Held, Outages, Started};
 use crate::store::memory::MemoryStore;
@@ -120,6 +121,16 @@ impl PolicyLimiter {
         self.engine.settle(id, actual).await
     }
 
+    /// Sets an override of a quota of any policy in force; see [`ServiceLimiter::set_override`].
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::set_override`].
+    pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        let policies = self.policies.all_in_force();
+        let quotas = policies.iter().flat_map(|policy| policy.overridable());
+        self.engine.set_override(scope, to, quotas).await
+    }
+
     /// Judges one unit of a service for a key that the program made itself: the
     /// entry for exactly this key in `custom` holds, or else the general limit.
     ///
@@ -137,6 +148,14 @@ impl PolicyLimiter {
     #[must_use]
     pub fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// How the policies are doing, by service, with what operators have switched on the store.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServiceStatus> {
+        let store = self.store();
+        let switches = store.control().switches();
+        self.policies.status_under(None, switches.as_deref().map(|switches| (switches, store.now())))
     }
 
     /// The store, for its overrides, switches and clock.
@@ -213,14 +232,14 @@ impl ServiceLimiter {
     }
 
     /// Sets an override of a quota of the policy in force: of `service/rule` if the rule has one quota, or of
-    /// `service/rule.rpm`. Other endpoints are those that rules find in requests.
+    /// `service/rule.rpm`. Where a rule has an endpoint for its overrides, it is that, with `.rpm` if it has several.
     ///
     /// # Errors
-    /// If it names a rule of several quotas alone, if its limit or window is out of bounds, or if the store could
-    /// not answer.
+    /// If it is the endpoint of rules of several quotas alone, if its limit or window is out of bounds, or if the store
+    /// could not answer.
     pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
         let policy = self.policy();
-        let quotas = policy.iter().flat_map(|policy| policy.limits.quotas());
+        let quotas = policy.iter().flat_map(|policy| policy.overridable());
         self.engine.set_override(scope, to, quotas).await
     }
 

@@ -125,6 +125,20 @@ impl Problems {
         noted.ok()
     }
 
+    /// These and those of another document.
+    #[cfg(feature = "policy")]
+    pub(super) fn and(mut self, other: Self) -> Self {
+        for problem in other.found {
+            if self.found.len() < PROBLEMS_MAX {
+                self.found.push(problem);
+            } else {
+                self.omitted += 1;
+            }
+        }
+        self.omitted += other.omitted;
+        self
+    }
+
     /// The value, if nothing is wrong after all.
     pub(super) fn or<T>(mut self, value: Option<T>) -> Result<T, Self> {
         self.sort();

@@ -8,6 +8,8 @@
 mod builder;
 mod check;
 mod exceptions;
+#[cfg(feature = "policy")]
+pub mod import;
 mod limits;
 mod network;
 mod penalty;
@@ -41,6 +43,8 @@ pub use crate::store::StoreUrl;
 pub const RULES_MAX: usize = 1_000;
 /// How many templates for its key a rule may have.
 pub const KEYS_MAX: usize = 16;
+/// How many rules a rule may replace.
+pub const REPLACES_MAX: usize = 64;
 /// How many bits of an IPv6 address tell clients apart if nothing else is said:
 /// a household usually has so many to itself.
 pub const IPV6_PREFIX_DEFAULT: u8 = 64;
@@ -87,6 +91,12 @@ pub struct RuleSpec {
     pub name: String,
     /// When it applies; always, if there is none.
     pub when: Option<Condition>,
+    /// Of the rules with the same `first_of`, only the first whose condition holds has a say.
+    pub first_of: Option<String>,
+    /// Of the rules with the same `any_of` that apply, one that admits is enough.
+    pub any_of: Option<String>,
+    /// Rules that have no say where this one applies, by name.
+    pub replaces: BTreeSet<String>,
     /// What it means if that cannot be told.
     pub on_error: OnError,
     /// Whose quota it is.
@@ -274,12 +284,18 @@ pub struct PenaltySpec {
 }
 
 impl PolicySpec {
-    /// Reads a policy from text; `source` is what problems call it.
+    /// Reads a policy from text; `source` is what problems call it. With the feature `policy`, a configuration of
+    /// envoyproxy/ratelimit is a policy as well: it is known by its `domain` and `descriptors`.
     ///
     /// # Errors
     /// Everything that is wrong with it.
     pub fn read(source: &str, format: Format, document: &[u8]) -> Result<Self, Problems> {
-        Self::from_node(source, &Node::parse(source, format, document)?)
+        let node = Node::parse(source, format, document)?;
+        #[cfg(feature = "policy")]
+        if let Some(sheet) = import::Sheet::of(source, format, document, &node) {
+            return import::Sheet::policy(vec![sheet?]);
+        }
+        Self::from_node(source, &node)
     }
 
     /// Reads a policy from a document: one with `service`, or one as services
@@ -288,6 +304,10 @@ impl PolicySpec {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn from_node(source: &str, document: &Node) -> Result<Self, Problems> {
+        #[cfg(feature = "policy")]
+        if import::is_ratelimit(document) {
+            return import::Sheet::policy(vec![import::Sheet::of_node(source, document)?]);
+        }
         policy::decode(source, document, policy::is_service_document(document))
     }
 

@@ -11,7 +11,8 @@ use crate::control::Mode;
 pub struct RuleStatus {
     /// The rule.
     pub name: String,
-    /// What it does, switches of the store aside.
+    /// What it does: with the switches of the store in [`PolicyLimiter::status`](super::PolicyLimiter::status), without
+    /// them in [`Policies::status`](super::Policies::status).
     pub mode: Mode,
     /// Whether it denies while the store cannot be asked.
     pub denies_in_outage: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ratekeeper_core::{Emergency, Enforcement, Field, InvalidInput, Name, OverrideScope, Quota, Timestamp};
 
-use super::apply::AskedModes;
+use super::apply::{AskedModes, NotApplied};
 use super::compile::{Keys, LimitSets, Policy, Rule, UNLIMITED};
 use super::limiter::ServiceLimiter;
 use super::request::{Body, Facts, Request, Scalar};
@@ -96,12 +96,19 @@ impl ServiceLimiter {
     /// are switched off, are left out.
     #[must_use]
     pub fn demands_of(&self, whose: Whose<'_>) -> Vec<Demand<'static>> {
+        self.by_rule(whose, 1).into_iter().filter_map(|(_, asked)| asked.ok()).collect()
+    }
+
+    /// The same for every rule of the policy in force, asked for so many units: its demand, or why it has none.
+    #[must_use]
+    pub fn by_rule(&self, whose: Whose<'_>, units: u64) -> Vec<(Name, Result<Demand<'static>, NotApplied>)> {
         let Some(policy) = self.policy() else { return Vec::new() };
         let store = self.engine.store();
         let switches = store.control().switches();
-        let of_rule = policy.rules.iter().filter_map(|rule| {
-            let asked = rule.of(&policy, whose, switches.as_deref().map(|all| (all, store.now())))?;
-            Some(Demand::new(Held::Borrowed(&self.engine), 1, [asked]).into_owned())
+        let of_rule = policy.rules.iter().map(|rule| {
+            let asked = rule.of(&policy, whose, units, switches.as_deref().map(|all| (all, store.now())));
+            let demand = |asked| Demand::new(Held::Borrowed(&self.engine), units, [asked]).into_owned();
+            (rule.name, asked.map(demand))
         });
         of_rule.collect()
     }
@@ -117,7 +124,7 @@ impl ServiceLimiter {
         let mut demand = Demand::new(Held::Borrowed(&self.engine), 1, []).into_owned();
         for (policy, rule) in rules.filter(|(_, rule)| rule.owner.is_some()) {
             if let Some(asked) = rule.relieved(policy, scope)? {
-                demand.push(asked);
+                demand.push(asked, &[]);
             }
         }
         if demand.is_limited() {
@@ -133,37 +140,41 @@ impl Rule {
         &'p self,
         policy: &'p Policy,
         whose: Whose<'_>,
+        units: u64,
         switches: Option<(&Switches, Timestamp)>,
-    ) -> Option<Asked<'static>> {
+    ) -> Result<Asked<'static>, NotApplied> {
         let switched = switches.map(|(all, now)| all.of_rule(self.name.as_str(), now));
         let mode = self.mode_under(switched.as_ref(), AskedModes::default());
         if mode == Mode::Off {
-            return None;
+            return Err(NotApplied::SwitchedOff);
         }
         let facts = TenantFacts::new(self, whose, None);
         let request = Request::new(&facts, &policy.addresses);
         let subject = match whose {
-            Whose::Key(key) => self.keys.written(key)?,
-            Whose::Tenant { .. } => self.first_template()?.resolve(&request)?,
+            Whose::Key(key) => self.keys.written(key),
+            Whose::Tenant { .. } => self.first_template().and_then(|template| template.resolve(&request)),
         };
+        let subject = subject.ok_or(NotApplied::OtherKey)?;
         let (limits, plan) = self.limits_of(&subject, &request);
         if limits == UNLIMITED {
-            return None;
+            return Err(NotApplied::Unlimited);
         }
         let limits = policy.limits.get(limits);
         let emergency = match switches {
             Some((all, now)) if all.blocks_key(self.name.as_str(), subject.as_str(), now) => Emergency::Block,
             _ => switched.map_or(Emergency::Off, |switched| switched.emergency),
         };
-        Some(Asked {
+        let percent = self.percent_under(switched.as_ref());
+        let enforced = mode == Mode::On && self.is_in_ramp(percent, &subject);
+        Ok(Asked {
             terms: Held::Owned(Arc::clone(&self.terms)),
             limits: Limits::Set(Held::Owned(Arc::clone(limits))),
             plan,
             subject: Cow::Owned(subject.into()),
-            cost: 1,
+            cost: units,
             is_flat: true,
             owner: self.owner_of(&request, limits),
-            enforcement: if mode == Mode::On { Enforcement::Enforce } else { Enforcement::Shadow },
+            enforcement: if enforced { Enforcement::Enforce } else { Enforcement::Shadow },
             emergency,
             index: 0,
         })
@@ -228,7 +239,7 @@ impl Rule {
     }
 
     /// The numbers of all sets of limits that a key of this rule may have.
-    fn sets(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn sets(&self) -> impl Iterator<Item = u32> {
         let of_plans = self.plans.iter().flat_map(|plans| plans.by_name.values().copied());
         let all = std::iter::once(self.limits).chain(of_plans).chain(self.exact.values().copied());
         all.filter(|set| *set != UNLIMITED)

@@ -35,6 +35,7 @@ mod override_hash;
 mod overrides;
 mod packed;
 mod password;
+mod pauses;
 mod penal;
 mod record;
 mod redirect;
@@ -48,6 +49,7 @@ mod silence;
 mod socket;
 mod spread;
 mod stored;
+mod stored_lists;
 mod tag;
 mod wire;
 
@@ -76,7 +78,7 @@ use self::password::Password;
 use self::record::Record;
 #[doc(hidden)]
 pub use self::rehearsal::Rehearsal;
-use self::route::{Route, Way};
+use self::route::{Part, Route, Way};
 pub use self::script::SCRIPT;
 use self::script::TEST_TTL_MILLIS;
 pub use self::sentinel::SentinelAnswer;
@@ -535,6 +537,32 @@ impl Inner {
         Ok(self.route.way(self.layout.part_of(check)?))
     }
 
+    /// Judges a check whose way is known.
+    fn check<'a>(&'a self, way: Way<'a>, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
+        if let Some(refusal) = way.refusal() {
+            return StoreFuture::ready(Err(refusal));
+        }
+        StoreFuture::pending(async move {
+            self.meetings.note(check);
+            let reply = way.ask(Item::check(&self.layout, check)).await?;
+            // Answered, but perhaps only that nothing could be written.
+            reply.decision(check).inspect_err(|error| way.note(error))
+        })
+    }
+
+    /// Which node of a cluster has a part, as far as this process knows. `None` of a server by itself.
+    fn server_of(&self, part: Part) -> Option<String> {
+        self.route.cluster()?.server_of(part)
+    }
+
+    /// Says which node of a cluster failed.
+    fn named(&self, part: Part, error: StoreError) -> StoreError {
+        match self.server_of(part) {
+            Some(server) => error.at(&server),
+            None => error,
+        }
+    }
+
     async fn reserve(
         &self,
         check: &Check<'_>,
@@ -659,19 +687,10 @@ impl Store for RedisStore {
     }
 
     fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
-        let way = match self.inner.way(check) {
-            Ok(way) => way,
-            Err(error) => return StoreFuture::ready(Err(error)),
-        };
-        if let Some(refusal) = way.refusal() {
-            return StoreFuture::ready(Err(refusal));
+        match self.inner.way(check) {
+            Ok(way) => self.inner.check(way, check),
+            Err(error) => StoreFuture::ready(Err(error)),
         }
-        StoreFuture::pending(async move {
-            self.inner.meetings.note(check);
-            let reply = way.ask(Item::check(&self.inner.layout, check)).await?;
-            // Answered, but perhaps only that nothing could be written.
-            reply.decision(check).inspect_err(|error| way.note(error))
-        })
     }
 
     fn reserve<'a>(

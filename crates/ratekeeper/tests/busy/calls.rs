@@ -19,9 +19,9 @@ const BUSY: usize = 4;
 const CALLERS: u64 = 200;
 /// Calls of each way to make them.
 const CALLS: u64 = 100_000;
-/// One call in so many may fail open unexplained. Own lateness that is taken for the server's silence is another matter:
-/// that were 80 to 600 calls in 10,000.
-const UNEXPLAINED: u64 = 10_000;
+/// So many calls may fail open unexplained with a deadline of 25 ms, and none with one of 250 ms. Own lateness that is taken
+/// for the server's silence is another matter: that were 800 to 6,000.
+const UNEXPLAINED_MAX: u64 = 10;
 /// How long a caller does something else after a call without an answer.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Of the counters.
@@ -166,7 +166,12 @@ fn charged_after(rig: &Rig, call: &Unanswered) -> Option<Duration> {
     Some(began.duration_since(call.made).unwrap_or_default())
 }
 
-fn none_fails_open(title: &str, deadline: Duration, make: fn(&Rig, u64) -> Vec<Unanswered>) -> u64 {
+fn none_fails_open(
+    title: &str,
+    deadline: Duration,
+    unexplained_max: u64,
+    make: fn(&Rig, u64) -> Vec<Unanswered>,
+) -> u64 {
     let server = server(Flavour::Redis7, &[]);
     let rig = Rig::with(title, server.port(), 1, |builder| builder.deadline(deadline)).connected();
     let witness = Witness::start(server.port(), deadline);
@@ -181,7 +186,7 @@ fn none_fails_open(title: &str, deadline: Duration, make: fn(&Rig, u64) -> Vec<U
     });
     let in_time: Vec<String> = in_time.collect();
     rig.say(&format!("{} of {CALLS} calls not answered: {:?}", unanswered.len(), rig.health().by_kind));
-    assert!(in_time.len() as u64 <= CALLS / UNEXPLAINED, "{in_time:#?}");
+    assert!(in_time.len() as u64 <= unexplained_max, "{in_time:#?}");
     // Own lateness excuses a second deadline and no more: a machine that is later than that is busier than this test makes it.
     let is_ours = |call: &&Unanswered| rig.control.lateness(call.from, call.to) < deadline;
     unexcused.filter(is_ours).count() as u64
@@ -189,18 +194,18 @@ fn none_fails_open(title: &str, deadline: Duration, make: fn(&Rig, u64) -> Vec<U
 
 #[test]
 fn tasks_are_answered_that_the_server_answers_in_time() {
-    none_fails_open("busy, tasks", Duration::from_millis(25), by_tasks);
+    none_fails_open("busy, tasks", Duration::from_millis(25), UNEXPLAINED_MAX, by_tasks);
 }
 
 #[test]
 fn threads_are_answered_that_the_server_answers_in_time() {
-    none_fails_open("busy, threads", Duration::from_millis(25), by_threads);
+    none_fails_open("busy, threads", Duration::from_millis(25), UNEXPLAINED_MAX, by_threads);
 }
 
 #[test]
 fn none_is_unanswered_with_a_longer_deadline() {
     for make in [by_tasks, by_threads] {
-        let unanswered = none_fails_open("busy, 250 ms", Duration::from_millis(250), make);
-        assert!(unanswered <= CALLS / UNEXPLAINED, "{unanswered} of {CALLS}");
+        let unanswered = none_fails_open("busy, 250 ms", Duration::from_millis(250), 0, make);
+        assert_eq!(unanswered, 0, "of {CALLS}");
     }
 }

@@ -1,26 +1,13 @@
 //! What operators set lasts: it is in the directory before the call returns.
 
-use std::path::Path;
 use std::time::Duration;
 
 use ratekeeper::{
-    Audit as _, Control as _, MemoryStore, Override, OverrideScope, Overrides as _, Store as _, Switch,
-    emergency_of,
+    Audit as _, Control as _, Override, OverrideScope, Overrides as _, Store as _, Switch, emergency_of,
 };
 use tempfile::TempDir;
 
-use crate::rig::{START, clock, now, open};
-
-/// What is in a directory now, while its store goes on: as after a crash.
-fn copied(directory: &Path) -> (TempDir, MemoryStore) {
-    let copy = TempDir::new().unwrap();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    let store = open(copy.path(), &clock());
-    (copy, store)
-}
+use crate::rig::{START, clock, copied, now, open};
 
 #[test]
 fn overrides_are_there_after_a_crash_with_all_they_say() {

@@ -25,6 +25,17 @@ pub(crate) fn open(directory: &Path, clock: &ManualClock) -> MemoryStore {
     store.save_longer_than(Duration::ZERO).open(directory).unwrap()
 }
 
+/// What is in a directory now, while its store goes on: as after a crash.
+pub(crate) fn copied(directory: &Path) -> (TempDir, MemoryStore) {
+    let copy = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let store = open(copy.path(), &clock());
+    (copy, store)
+}
+
 /// The answer of a store that needs no I/O.
 pub(crate) fn now<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
     answer.now().expect("it answers at once")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratekeeper::{Limiter, ManualClock, OnOutage, Outages, Rule, Timestamp};
+use ratekeeper::{Limiter, ManualClock, Mode, OnOutage, Outages, Rule, Switch, Timestamp};
 
 use crate::away::Away;
 use crate::traces::Traces;
@@ -48,4 +48,49 @@ fn a_line_says_what_was_decided_instead() {
         let logged = Traces::of(|| drop(limiter.check_now("ann").unwrap()));
         assert_eq!(logged.count(words), 1, "{on_outage:?}");
     }
+}
+
+/// What operators have set is known to the process, and holds without the store.
+#[test]
+fn an_emergency_holds_in_an_outage() {
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let every = [OnOutage::Allow, OnOutage::Local, OnOutage::Deny];
+    for (emergency, mode, expected) in [
+        ("emergency=block", Mode::On, [false, false, false]),
+        ("emergency=lift", Mode::On, [true, true, true]),
+        // A rule that only watches denies nobody.
+        ("emergency=block", Mode::Monitor, [true, true, true]),
+        ("emergency=off", Mode::On, [true, true, false]),
+    ] {
+        for (on_outage, expected) in every.into_iter().zip(expected) {
+            let store = Away::at(&clock);
+            let switch: Switch = format!("mode={mode} {emergency}").parse().unwrap();
+            store.control().set_switch("per-user", switch).now().unwrap().unwrap();
+            let rule =
+                Rule::new("per-user", |user: &str| Some(user.into())).quotas("1/h").on_outage(on_outage);
+            // This one stands beside it, and would let it pass.
+            let other = Rule::new("other", |user: &str| Some(user.into())).quotas("9/h");
+            let limiter = Limiter::builder_on(store).rule(rule).rule(other).build().unwrap();
+            let decision = limiter.check_now("ann").unwrap();
+            assert_eq!(decision.is_allowed(), expected, "{emergency} {mode} {on_outage:?}: {decision:?}");
+        }
+    }
+}
+
+/// What was lifted is not asked for the rest of the demand.
+#[test]
+fn a_lifted_rule_leaves_the_say_to_the_others() {
+    let clock = ManualClock::starting_at(Timestamp::from_secs(1_700_000_000));
+    let store = Away::at(&clock);
+    store.control().set_switch("lifted", "emergency=lift".parse().unwrap()).now().unwrap().unwrap();
+    let rule =
+        |name, on_outage| Rule::new(name, |user: &str| Some(user.into())).quotas("1/h").on_outage(on_outage);
+    let rules = [rule("lifted", OnOutage::Deny), rule("counted", OnOutage::Local)];
+    let limiter = rules
+        .into_iter()
+        .fold(Limiter::builder_on(store), |builder, rule| builder.rule(rule))
+        .build()
+        .unwrap();
+    let allowed = [(); 2].map(|()| limiter.check_now("ann").unwrap().is_allowed());
+    assert_eq!(allowed, [true, false]);
 }

@@ -92,7 +92,12 @@ fn a_policy_in_code_equals_the_document_that_says_the_same() {
         .overrides(OverridesSpec::default());
     let only_some = RuleSpec::new("only-some", KeySpec::Caller, Limits::Unlimited)
         .plans(plans(PLAN_DEFAULT, [("free", quotas("{rpd=100}"))]));
-    let rules = [full, tiers, tiers_as_text, listed, named_quotas, only_some];
+    let together = RuleSpec::new("together", template("all"), quota("5/h fixed_window aligned"))
+        .when(Condition::parse("method == 'GET'").unwrap())
+        .first_of("methods".to_owned())
+        .any_of("budgets".to_owned())
+        .replaces(["named", "listed"].map(str::to_owned));
+    let rules = [full, tiers, tiers_as_text, listed, named_quotas, together, only_some];
     let spec = PolicySpec::builder("everything")
         .rules(rules)
         .mode(Mode::Monitor)
@@ -120,6 +125,8 @@ fn specs_differ_if_they_say_something_else() {
         cost("1"),
         cost("2"),
         spec(RuleSpec::new("r", template("one"), quota("1/s"))),
+        spec(rule("r").first_of("g".to_owned())),
+        spec(rule("r").any_of("g".to_owned())),
         spec(rule("r").overrides(OverridesSpec::default())),
         spec(rule("r").plans(plans(PLAN_DEFAULT, [("free", quotas("1/s"))]))),
         spec(rule("r").plans(plans("{header.plan}", [("free", quotas("1/s"))]))),

@@ -1,7 +1,7 @@
 //! Policies that change while requests are under way.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ratekeeper::bounds::SERVICES_MAX;
@@ -237,4 +237,30 @@ fn sources_that_fail_or_give_nonsense_are_told_of_once() {
         }
     });
     assert_eq!((traces.count("a policy was refused"), policies.sources_status()[0].refused), (1, 3));
+}
+
+/// A process that forks keeps forks out while policies change: a child would find locks held for ever.
+#[test]
+fn every_change_is_made_within_the_fence() {
+    let (book, log) = (Arc::<OnceLock<Policies>>::default(), Arc::<Mutex<Vec<[bool; 2]>>>::default());
+    let (seen, noted) = (Arc::clone(&book), Arc::clone(&log));
+    let is_in_force = move || seen.get().is_some_and(|policies| policies.policy("api").is_some());
+    let builder = Policies::builder().mode(None).fence(move |run| {
+        let before = is_in_force();
+        run();
+        noted.lock().unwrap().push([before, is_in_force()]);
+    });
+    let policies = book.get_or_init(|| builder.build().unwrap());
+    let within = |what: &str, expected: [bool; 2], change: &dyn Fn()| {
+        change();
+        let steps = std::mem::take(&mut *log.lock().unwrap());
+        assert!(steps.contains(&expected), "{what}: {steps:?}");
+    };
+    within("install", [false, true], &|| policies.install("x", crate::toml(&named("a", 1)), None).unwrap());
+    within("refuse", [true, true], &|| {
+        drop(policies.install("x", crate::toml("rules = 1"), None).unwrap_err());
+    });
+    within("fail", [true, true], &|| policies.source_failed("x", "it is away"));
+    within("answer", [true, true], &|| policies.source_answered("x"));
+    within("withdraw", [true, false], &|| policies.withdraw("x", "api"));
 }

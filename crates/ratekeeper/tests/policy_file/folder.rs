@@ -138,3 +138,61 @@ fn a_folder_is_bounded() {
     let error = source(&rig.path("")).start(&rig.policies).unwrap_err().to_string();
     assert!(error.ends_with(&format!("has more than {FILES_MAX} policies")), "{error}");
 }
+
+/// A file of envoyproxy/ratelimit with limits of these names in one domain.
+fn sheet(domain: &str, limits: &[u64]) -> String {
+    let limit = |limit: &u64| {
+        format!(
+            "- key: k{limit}\n  rate_limit: {{ name: '{limit}', unit: hour, requests_per_unit: {limit} }}\n"
+        )
+    };
+    format!("domain: {domain}\ndescriptors:\n{}", limits.iter().map(limit).collect::<String>())
+}
+
+#[test]
+fn files_of_one_domain_are_one_policy() {
+    let rig = Rig::new();
+    rig.write("a.yaml", sheet("shop", &[1]));
+    rig.write("b.yaml", sheet("shop", &[2, 3]));
+    rig.write("c.yaml", sheet("other", &[9]));
+    let watch = rig.watch("");
+    assert_eq!((rig.rules("shop"), rig.limit("shop"), rig.limit("other")), (3, Some(1), Some(9)));
+    rig.write("b.yaml", sheet("shop", &[2]));
+    rig.wait(|| rig.rules("shop") == 2);
+    rig.write("c.yaml", sheet("shop", &[9]));
+    rig.wait(|| rig.rules("shop") == 3 && rig.limit("other").is_none());
+    fs::remove_file(rig.path("a.yaml")).unwrap();
+    rig.wait(|| rig.rules("shop") == 2 && rig.limit("shop") == Some(2));
+    watch.refresh().unwrap();
+    fs::remove_file(rig.path("b.yaml")).unwrap();
+    fs::remove_file(rig.path("c.yaml")).unwrap();
+    rig.wait(|| rig.limit("shop").is_none());
+}
+
+#[test]
+fn a_domain_with_a_bad_file_stays_as_it_is() {
+    let rig = Rig::new();
+    rig.write("a.yaml", sheet("shop", &[1]));
+    rig.write("b.yaml", sheet("shop", &[2]));
+    let watch = rig.watch("");
+    rig.write("b.yaml", "domain: shop\ndescriptors: 7\n");
+    rig.wait(|| rig.refusals() == 1);
+    assert_eq!(rig.rules("shop"), 2);
+    let told = |error: String| {
+        let expected = format!(
+            "{}:2:14: descriptors: got \"7\"; expected a list of descriptors",
+            rig.path("b.yaml").display()
+        );
+        assert_eq!(error, expected);
+    };
+    told(watch.refresh().unwrap_err().to_string());
+    rig.write("a.yaml", sheet("shop", &[1, 5]));
+    rig.wait(|| rig.refusals() == 2);
+    assert_eq!(rig.rules("shop"), 2, "half of a policy limits half of what it should");
+    rig.write("b.yaml", sheet("shop", &[2]));
+    rig.wait(|| rig.rules("shop") == 3);
+    watch.refresh().unwrap();
+    rig.write("b.yaml", "service: shop\nrules: [{name: '4', keys: all, quota: 4/s}]\n");
+    rig.wait(|| rig.refusals() == 3 && rig.rules("shop") == 2);
+    assert!(watch.refresh().unwrap_err().to_string().contains("which has its policy in"));
+}

@@ -6,6 +6,7 @@ loop, or be closed.
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -42,6 +43,7 @@ def store_of_client(client: Any, **options: Any) -> Store:
 
 
 def _server_of(client: Any) -> tuple[str, str | None]:
+    _refuse_imitation(client)
     nodes = getattr(client, "nodes_manager", None)
     if nodes is not None:
         return _cluster(nodes)
@@ -51,7 +53,7 @@ def _server_of(client: Any) -> tuple[str, str | None]:
         raise TypeError(f"redis_client: expected a client of redis-py or a Store, got {type(client).__name__}")
     sentinels = getattr(pool, "sentinel_manager", None)
     is_tls = _is_tls(pool, known)
-    authority = _authority(known) if is_tls else None
+    authority = _authority(known, getattr(pool, "connection_class", None)) if is_tls else None
     if sentinels is not None:
         return _sentinel(pool, sentinels, known, is_tls), authority
     if known.get("path"):
@@ -88,7 +90,8 @@ def _cluster(nodes: Any) -> tuple[str, str | None]:
     hosts = ",".join(_host(str(node.host), int(node.port)) for node in startup)
     is_tls = bool(known.get("ssl")) or "SSL" in getattr(known.get("connection_class"), "__name__", "")
     scheme = "rediss+cluster" if is_tls else "redis+cluster"
-    return f"{scheme}://{_login(known)}{hosts}", _authority(known) if is_tls else None
+    authority = _authority(known, known.get("connection_class")) if is_tls else None
+    return f"{scheme}://{_login(known)}{hosts}", authority
 
 
 def _host(host: str, port: int) -> str:
@@ -108,7 +111,27 @@ def _login(known: Mapping[str, Any]) -> str:
     return f"{quote(str(user or ''), safe='')}:{quote(str(password), safe='')}@"
 
 
-def _authority(known: Mapping[str, Any]) -> str | None:
+def _refuse_imitation(client: Any) -> None:
+    """A client without a server has settings as well: those of a server on this machine, which would then be asked."""
+    kinds = (type(client), getattr(getattr(client, "connection_pool", None), "connection_class", object))
+    if any(base.__module__.partition(".")[0] == "fakeredis" for kind in kinds for base in inspect.getmro(kind)):
+        raise ValueError(
+            "redis_client: got one of fakeredis, which has no server; expected a Store, "
+            "such as that of ratekeeper.testing.RateLimits()"
+        )
+
+
+def _checks_hosts(known: Mapping[str, Any], kind: Any) -> bool:
+    """Whether a client checks who a certificate is for. Where it is not the rule, as before redis-py 6, nobody has chosen."""
+    if known.get("ssl_check_hostname") is not False:
+        return True
+    parameter = inspect.signature(kind).parameters.get("ssl_check_hostname") if callable(kind) else None
+    return parameter is not None and parameter.default is False
+
+
+def _authority(known: Mapping[str, Any], kind: Any) -> str | None:
+    if not _checks_hosts(known, kind):
+        raise ValueError("redis_client: got one with ssl_check_hostname=False; expected one that checks who a certificate is for")
     if str(known.get("ssl_cert_reqs", "required")) in ("none", "VerifyMode.CERT_NONE", "0"):
         raise ValueError("redis_client: got one with ssl_cert_reqs='none'; expected one that checks certificates")
     if known.get("ssl_ca_data"):

@@ -1,6 +1,11 @@
-"""`application_kit.ratelimit`: results, modes and keys."""
+"""`application_kit.ratelimit`: results, modes and keys.
+
+Left out is the script, `PROJECT_RATE_LIMITER_LUA`: the engine counts where it counts, and as it counts, by scripts of its own.
+"""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 from .._modes import RateLimitMode, get_rate_limit_mode, is_rate_limit_disabled
 from .._result import RateLimitResult
@@ -13,6 +18,17 @@ from ..keys import (
     parse_org_override_key,
     parse_override_key,
 )
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name == "PROJECT_RATE_LIMITER_LUA":
+        # An AttributeError would be told without its words by `from ... import`.
+        raise ImportError(
+            "PROJECT_RATE_LIMITER_LUA is left out: the engine has scripts of its own; "
+            "expected apply_rate_limit, or Limiter.check_project, which count at the same keys"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 RATE_LIMIT_ERROR_MESSAGE = "Rate limit exceeded. Try again later."
 

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
+from pydantic import BaseModel, NonNegativeInt
+
 from .. import overrides as _overrides
-from ..overrides import RateLimitOverride
 from ._connections import store_of
 
 __all__ = [
@@ -27,6 +28,20 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
+
+class RateLimitOverride(BaseModel):
+    """Another limit for a project or an organisation: `max_requests` in `expiry` seconds. With an expiry of 0, the window is that of
+    the limiter itself.
+    """
+
+    max_requests: NonNegativeInt
+    expiry: NonNegativeInt
+
+
+def _model(found: _overrides.RateLimitOverride) -> RateLimitOverride:
+    return RateLimitOverride(max_requests=found.max_requests, expiry=found.expiry)
+
+
 # The article writes these arguments in other words than the reference.
 _SPELLINGS = {"org_id": "organization_id", "endpoint": "endpoint_pattern"}
 
@@ -36,8 +51,10 @@ def _either_spelling(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T
 
     @functools.wraps(call)
     async def spelt(*arguments: P.args, **named: P.kwargs) -> T:
-        renamed: Any = {_SPELLINGS.get(name, name): value for name, value in named.items()}
-        return await call(*arguments, **renamed)
+        renamed = {_SPELLINGS.get(name, name): value for name, value in named.items()}
+        # Its types have other names for some.
+        called: Callable[..., Awaitable[T]] = call
+        return await called(*arguments, **renamed)
 
     return spelt
 
@@ -63,7 +80,8 @@ async def get_rate_limit_override(
     redis: Any, organization_id: int, project_id: int, endpoint_pattern: str
 ) -> RateLimitOverride | None:
     """The override of a project on an endpoint."""
-    return await _overrides.get_rate_limit_override(store_of(redis), organization_id, project_id, endpoint_pattern)
+    found = await _overrides.get_rate_limit_override(store_of(redis), organization_id, project_id, endpoint_pattern)
+    return None if found is None else _model(found)
 
 
 @_either_spelling
@@ -79,7 +97,8 @@ async def list_rate_limit_overrides(
     redis: Any, organization_id: int, project_id: int
 ) -> list[tuple[str, RateLimitOverride]]:
     """All endpoints on which a project has an override, with it."""
-    return await _overrides.list_rate_limit_overrides(store_of(redis), organization_id, project_id)
+    listed = await _overrides.list_rate_limit_overrides(store_of(redis), organization_id, project_id)
+    return [(endpoint, _model(found)) for endpoint, found in listed]
 
 
 @_either_spelling
@@ -108,7 +127,8 @@ async def get_org_rate_limit_override(
     redis: Any, organization_id: int, endpoint_pattern: str
 ) -> RateLimitOverride | None:
     """The override of an organisation on an endpoint."""
-    return await _overrides.get_org_rate_limit_override(store_of(redis), organization_id, endpoint_pattern)
+    found = await _overrides.get_org_rate_limit_override(store_of(redis), organization_id, endpoint_pattern)
+    return None if found is None else _model(found)
 
 
 @_either_spelling
@@ -120,7 +140,8 @@ async def delete_org_rate_limit_override(redis: Any, organization_id: int, endpo
 @_either_spelling
 async def list_org_rate_limit_overrides(redis: Any, organization_id: int) -> list[tuple[str, RateLimitOverride]]:
     """All endpoints on which an organisation has an override, with it."""
-    return await _overrides.list_org_rate_limit_overrides(store_of(redis), organization_id)
+    listed = await _overrides.list_org_rate_limit_overrides(store_of(redis), organization_id)
+    return [(endpoint, _model(found)) for endpoint, found in listed]
 
 
 @_either_spelling

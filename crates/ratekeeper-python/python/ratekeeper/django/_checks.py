@@ -87,8 +87,14 @@ def _of_view(view: Any, pattern: str) -> Iterator[tuple[str, Terms]]:
             yield terms.endpoint(pattern, name), terms
 
 
+def stores_of_limits() -> set[str]:
+    """The names of the stores that the limits of all views count in."""
+    return {terms.store for _, terms in each_limit()} if getattr(settings, "ROOT_URLCONF", None) else set()
+
+
 def check_limits() -> None:
-    """Raises ImproperlyConfigured if two limits of different numbers would count in one counter."""
+    """Raises ImproperlyConfigured if two limits of different numbers would count in one counter; as Application Kit's, they
+    are only told."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return
     known: dict[tuple[str, str], Terms] = {}

@@ -44,6 +44,7 @@ def rate_limit(
     algorithm: str = "fixed_window",
     on_outage: OnOutage | None = None,
     span: str | None = None,
+    is_kit: bool = False,
 ) -> Callable[[View], View]:
     """At most `max_requests` in `expiry` seconds for each project on this endpoint.
 
@@ -57,12 +58,13 @@ def rate_limit(
     `store`: a name in RATELIMIT_STORES. `key` counts by something else than the project, without overrides: a function, of which
     None means not limited, or "ip", "user", "user_or_ip", "header:x-real-ip", "get:q", "post:name". `methods`: those that are
     limited. `block=False` denies nothing: `request.limited` says what would have been. `algorithm`: another than Application
-    Kit's fixed window. `span`: the name of a span around every check.
+    Kit's fixed window. `span`: the name of a span around every check. `is_kit`: all methods of a class count in one counter, as
+    in Application Kit.
 
     Raises ValueError if a number is below 1; the view raises `RateLimitExceeded`.
     """
     terms, limiter_for = _limit(max_requests, expiry, algorithm, _named(endpoint_name, group), store, policy_name, on_outage)
-    terms = terms._replace(is_by_project=key is None)
+    terms = terms._replace(is_by_project=key is None, is_kit=is_kit)
     key_of = None if key is None else key_named(key)
     only = None if methods is None else frozenset(check_kind("methods", method, str).upper() for method in _several(methods))
     check_kind("cost", cost, int)

@@ -10,6 +10,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from .._fields import HeaderFields
 from .._late import all_of
 from .._native import Decision, Denial, HttpOptions, Limiter, Tally
 from .._result import RateLimitResult
@@ -24,7 +25,7 @@ class HttpException(Exception):
     """An error that is answered with a status, a message and header fields, as Application Kit has it."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.message, self.headers = status, message, dict(headers or {})
+        self.status, self.message, self.headers = status, message, HeaderFields(headers or {})
         # Not `super()`: a subclass may stand beside an exception with arguments of its own.
         Exception.__init__(self, message)
 

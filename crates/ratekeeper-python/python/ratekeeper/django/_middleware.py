@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from .._native import HttpOptions
 from . import _settings
-from ._checks import check_limits
+from ._checks import check_limits, stores_of_limits
 from ._exceeded import RateLimitExceeded, RequestLimits
 
 
@@ -21,12 +22,22 @@ class RateLimitMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        _settings.check()
+        # This imports the views, which know what stores they count in.
         check_limits()
+        _settings.check(self._stores())
         self.get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
+
+    def _stores(self) -> Collection[str]:
+        """The stores that have to be there when a site starts."""
+        # Without any, every limited view would fail.
+        return tuple(_settings.named()) or stores_of_limits() or _settings.provided() or ("default",)
+
+    def _told(self, limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
+        """A response that tells of the limits that its request met."""
+        return told(limits, response, _settings.http_options())
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
@@ -37,7 +48,7 @@ class RateLimitMiddleware:
         except BaseException:
             limits.give_back()
             raise
-        return _told(limits, response)
+        return self._told(limits, response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         limits = RequestLimits.watched(request)
@@ -46,13 +57,14 @@ class RateLimitMiddleware:
         except BaseException:
             await limits.agive_back()
             raise
-        return _told(limits, response)
+        return self._told(limits, response)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         return exception.response() if isinstance(exception, RateLimitExceeded) else None
 
 
-def _told(limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
+def told(limits: RequestLimits, response: HttpResponseBase, options: HttpOptions) -> HttpResponseBase:
+    """A response that tells of the limits that its request met, and gives their places back when it is closed."""
     limits.give_back_with(response)
     if not limits.tally:
         return response
@@ -62,6 +74,6 @@ def _told(limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase
             # Whoever made the response has set its content type.
             if name != "content-type":
                 response.headers.setdefault(name, value)
-    for name, value in limits.tally.headers(_settings.http_options()):
+    for name, value in limits.tally.headers(options):
         response.headers[name] = value
     return response

@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -74,7 +74,8 @@ def store_named(name: str) -> Store:
     return _stores[name]
 
 
-def _named() -> Mapping[str, Any]:
+def named() -> Mapping[str, Any]:
+    """What RATELIMIT_STORES says."""
     stores = getattr(settings, "RATELIMIT_STORES", {})
     if not isinstance(stores, Mapping):
         got = type(stores).__name__
@@ -87,9 +88,14 @@ def provide(name: str, store: Callable[[], Store]) -> None:
     _provided[name] = store
 
 
+def provided() -> tuple[str, ...]:
+    """The names of such stores."""
+    return tuple(_provided)
+
+
 def check_store(name: str) -> None:
     """Raises ImproperlyConfigured if stores are known, and this is not among them."""
-    if settings.configured and name not in _provided and (stores := _named()):
+    if settings.configured and name not in _provided and (stores := named()):
         _said_of(name, stores)
 
 
@@ -104,10 +110,13 @@ def _said_of(name: str, stores: Mapping[str, Any]) -> Any:
 
 
 def _open(name: str) -> Store:
-    named = _named()
-    if name in _provided and name not in named:
-        return _provided[name]()
-    said = _said_of(name, named)
+    stores = named()
+    if name in _provided and name not in stores:
+        try:
+            return _provided[name]()
+        except RuntimeError as error:
+            raise ImproperlyConfigured(str(error)) from error
+    said = _said_of(name, stores)
     try:
         if isinstance(said, Store):
             return said
@@ -121,19 +130,34 @@ def limiter_of(store: str, policy_name: str, quotas: Quota | Quotas, on_outage: 
     return _limiter_of(store_named(store), policy_name, quotas, on_outage)
 
 
+def sends_legacy() -> bool:
+    """Whether legacy fields are sent."""
+    return bool(uses_x_prefix() or getattr(settings, "RATELIMIT_LEGACY_HEADERS", _sends_legacy))
+
+
+def uses_x_prefix() -> bool:
+    """Whether legacy fields are called `X-RateLimit-*`."""
+    return bool(getattr(settings, "RATELIMIT_USE_X_PREFIX", False))
+
+
+def counts_from_1970() -> bool:
+    """Whether legacy fields say the instant of their reset, and not the seconds until then."""
+    return bool(_one_of("RATELIMIT_LEGACY_RESET", "delta", ("delta", "epoch")) == "epoch")
+
+
 @functools.cache
-def http_options() -> HttpOptions:
-    """What clients are told."""
+def http_options(*, has_legacy: bool = True) -> HttpOptions:
+    """What clients are told; without legacy fields for who makes these of the others."""
     body = _one_of("RATELIMIT_BODY", "detail", ("detail", "problem"))
-    with_x = getattr(settings, "RATELIMIT_USE_X_PREFIX", False)
-    plain = getattr(settings, "RATELIMIT_LEGACY_HEADERS", _sends_legacy)
-    reset = _one_of("RATELIMIT_LEGACY_RESET", "delta", ("delta", "epoch"))
+    legacy: Literal["X-RateLimit", "RateLimit"] | None = None
+    if has_legacy and sends_legacy():
+        legacy = "X-RateLimit" if uses_x_prefix() else "RateLimit"
     spread = getattr(settings, "RATELIMIT_RETRY_AFTER_SPREAD", 0)
     try:
         return HttpOptions(
             body=body,
-            legacy="X-RateLimit" if with_x else "RateLimit" if plain else None,
-            legacy_reset=reset,
+            legacy=legacy,
+            legacy_reset="epoch" if counts_from_1970() else "delta",
             retry_after_spread=spread,
         )
     except (TypeError, ValueError) as error:
@@ -191,12 +215,11 @@ def _identify() -> Callable[[HttpRequest], Pair | None]:
     return _plain("RATELIMIT_PROJECT", cast(Callable[[HttpRequest], Pair | None], found))
 
 
-def check() -> None:
-    """Raises ImproperlyConfigured if a setting is wrong, before there are requests."""
+def check(stores: Iterable[str] = ()) -> None:
+    """Raises ImproperlyConfigured if a setting is wrong, or one of these stores is not there, before there are requests."""
     for read in (http_options, on_outage, _mode_source, _identify, addresses):
         read()
-    # Without any, every limited view would fail.
-    for name in _named() or tuple(_provided) or ("default",):
+    for name in stores:
         store_named(name)
 
 

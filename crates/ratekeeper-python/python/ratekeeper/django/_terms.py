@@ -11,6 +11,7 @@ from django.views.generic import View as ClassView
 
 from .._native import Quota
 from .._rates import Quotas
+from .._web import warn_of_one_counter
 
 _ATTRIBUTE = "_ratekeeper_terms"
 
@@ -26,6 +27,8 @@ class Terms(NamedTuple):
     is_by_project: bool
     # A function says the limit with every request: the count goes on if it changes.
     is_dynamic: bool = False
+    # As Application Kit counts: one counter for all methods of a class, whatever their limits are.
+    is_kit: bool = False
 
     @property
     def is_shared(self) -> bool:
@@ -47,22 +50,28 @@ class Terms(NamedTuple):
 
     def endpoint(self, pattern: str, method: str | None) -> str:
         """The endpoint: what it was named, or else the pattern, with the method of a class."""
-        return self.endpoint_name or (f"{pattern}:{method}" if method else pattern)
+        return self.endpoint_name or (f"{pattern}:{method}" if method and not self.is_kit else pattern)
 
     def beside(self, others: tuple[Terms, ...]) -> tuple[Terms, ...]:
-        """The limits of a view with this one more; ImproperlyConfigured if two would be one counter."""
+        """The limits of a view with this one more; ImproperlyConfigured if two would be one counter by mistake."""
         for other in others:
             if (other.store, other.endpoint_name) == (self.store, self.endpoint_name):
                 self.refuse(other, self.endpoint_name or "rate_limit")
         return (*others, self)
 
     def refuse(self, other: Terms, endpoint: str) -> None:
-        """Raises ImproperlyConfigured if this and another limit of an endpoint differ and count in one counter."""
-        if self.is_shared and other.is_shared and self.quota != other.quota:
-            raise ImproperlyConfigured(
-                f"{endpoint}: got two limits by project, {other.quota} and {self.quota}, for which Application Kit has one "
-                "counter; expected one, or a counter of its own for the second, by another endpoint_name"
-            )
+        """Raises ImproperlyConfigured if this and another limit of an endpoint differ and count in one counter.
+
+        Of those of Application Kit, which has always counted so, it is only told.
+        """
+        if not (self.is_shared and other.is_shared) or self.quota == other.quota:
+            return
+        if self.is_kit or other.is_kit:
+            return warn_of_one_counter(endpoint, str(other.quota), str(self.quota))
+        raise ImproperlyConfigured(
+            f"{endpoint}: got two limits by project, {other.quota} and {self.quota}, for which Application Kit has one "
+            "counter; expected one, or a counter of its own for the second, by another endpoint_name"
+        )
 
 
 def limits_of(view: Any) -> tuple[Terms, ...]:

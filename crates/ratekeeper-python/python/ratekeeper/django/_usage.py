@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection
 from typing import Any, TypedDict, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 from django.http import HttpRequest
 
 from .._native import Decision
-from ._decorator import Asking, Question, Rate, _limit, rate_limit
+from ._decorator import Asking, Question, Rate, _limit, _name_of, rate_limit
 from ._exceeded import RequestLimits
 from ._keys import KeyOf, key_named
 
@@ -31,6 +32,7 @@ class Usage(TypedDict):
 def is_ratelimited(
     request: HttpRequest,
     group: str | None = None,
+    fn: Callable[..., Any] | None = None,
     key: KeyOf | str = "ip",
     rate: Rate = "5/m",
     method: str | Collection[str] | None = ALL,
@@ -38,8 +40,11 @@ def is_ratelimited(
     *,
     store: str = "default",
 ) -> bool:
-    """Whether a request is over a limit. Counts it only with `increment=True`; sets `request.limited`."""
-    decision = _asked(request, group, key, rate, method, increment, store)
+    """Whether a request is over a limit. Counts it only with `increment=True`; sets `request.limited`.
+
+    `group` is by default the name of `fn`, or else the URL pattern.
+    """
+    decision = _asked(request, _group_of(group, fn), key, rate, method, increment, store)
     limited = decision is not None and not decision.allowed
     request.limited = getattr(request, "limited", False) or limited  # type: ignore[attr-defined]
     return limited
@@ -48,6 +53,7 @@ def is_ratelimited(
 def get_usage(
     request: HttpRequest,
     group: str | None = None,
+    fn: Callable[..., Any] | None = None,
     key: KeyOf | str = "ip",
     rate: Rate = "5/m",
     method: str | Collection[str] | None = ALL,
@@ -55,8 +61,11 @@ def get_usage(
     *,
     store: str = "default",
 ) -> Usage | None:
-    """How much of a limit is used; None if the request is not limited. Counts it only with `increment=True`."""
-    decision = _asked(request, group, key, rate, method, increment, store)
+    """How much of a limit is used; None if the request is not limited. Counts it only with `increment=True`.
+
+    `group` is by default the name of `fn`, or else the URL pattern.
+    """
+    decision = _asked(request, _group_of(group, fn), key, rate, method, increment, store)
     verdict = None if decision is None else decision.strictest
     if decision is None or verdict is None:
         return None
@@ -79,6 +88,14 @@ def ratelimit(
 
 def _methods(method: str | Collection[str] | None) -> Collection[str] | None:
     return (method,) if isinstance(method, str) else method
+
+
+def _group_of(group: str | None, fn: Callable[..., Any] | None) -> str | None:
+    if group is not None or fn is None:
+        return group
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return _name_of(fn)
 
 
 def _asked(

@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from .._late import GiveBack, taken
 from .._modes import current_mode, said_mode
 from .._native import Decision, PolicyLimiter, Quota, Store
-from .._rates import quotas_said
+from .._rates import Quotas, quotas_said
 from .._web import bounded_suffix, check_callable, check_kind, derive_policy_name
 from ..keys import bounded, counter_subject, make_rate_limit_key
 from ._places import Places, expect
@@ -92,19 +92,34 @@ async def apply_rate_limit(
     and names the policy if `policy_name` does not.
     Raises `RateLimitExceeded` (a 429), and ValueError if a number is below 1.
     """
-    quotas = quotas_said(max_requests, expiry, "fixed_window")
-    _positive("increment_amount", increment_amount)
+    quotas = checked_terms(max_requests, expiry, increment_amount)
     limits = RequestLimits.of(request.scope)
-    mode = limits.mode()
-    if mode == "off":
+    if limits.mode() == "off":
         return
-    project = noted_project(limits, request)
-    if project is None:
+    if noted_project(limits, request) is None:
         return nobody(limits, request, limits.store(store))
     name = policy_name if policy_name is not None else derive_policy_name(key_suffix)
-    suffix = bounded_suffix(key_suffix)
-    limiter = limits.settings.limiter_of(limits.store(store), name, quotas, limits.settings.on_outage)
-    endpoint = f"{noted_endpoint(limits, request)}{suffix}"
+    endpoint = f"{noted_endpoint(limits, request)}{bounded_suffix(key_suffix)}"
+    await apply(request, response, max_requests, quotas, limits.store(store), increment_amount, endpoint, name)
+
+
+def checked_terms(max_requests: int | str, expiry: int, increment_amount: int) -> Quota | Quotas:
+    """The quotas of a limit; ValueError if a number is below 1."""
+    quotas = quotas_said(max_requests, expiry, "fixed_window")
+    _positive("increment_amount", increment_amount)
+    return quotas
+
+
+async def apply(
+    request: Request, response: Response, max_requests: int | str, quotas: Quota | Quotas, store: Store,
+    increment_amount: int, endpoint: str, name: str,
+) -> None:
+    """Limits the project of a request, if it is known, on an endpoint."""
+    limits = RequestLimits.of(request.scope)
+    mode, project = limits.mode(), noted_project(limits, request)
+    if project is None:
+        return
+    limiter = limits.settings.limiter_of(store, name, quotas, limits.settings.on_outage)
     if isinstance(quotas, Quota):
         asked = limiter.acheck_project(endpoint, *project, cost=increment_amount, mode=mode)
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+import anyio
 from starlette.types import Message, Receive
 
 
@@ -17,10 +16,9 @@ class Body:
 
     async def read(self, wait: float) -> bytes | None:
         """All of it, if it is short enough and there in time."""
-        try:
-            return await asyncio.wait_for(self._all(), wait)
-        except asyncio.TimeoutError:
-            return None
+        with anyio.move_on_after(wait):
+            return await self._all()
+        return None
 
     async def _all(self) -> bytes | None:
         chunks: list[bytes] = []

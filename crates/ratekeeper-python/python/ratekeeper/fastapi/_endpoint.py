@@ -35,11 +35,19 @@ def path_within(scope: Scope) -> str:
 
 def endpoint_of(scope: Scope) -> str:
     """The endpoint of a request that has been routed; its path if no route was noted."""
+    template = _route_template(scope)
+    return bounded(scope["path"], _PATH_BYTES_MAX) if template is None else mounted_under(scope) + template
+
+
+def endpoint_of_route(scope: Scope) -> str:
+    """The same without what the application that answers is mounted under, which is how Application Kit has it."""
+    return _route_template(scope) or bounded(scope["path"], _PATH_BYTES_MAX)
+
+
+def _route_template(scope: Scope) -> str | None:
     route = scope.get("route")
     template = getattr(_included(scope, route) or route, "path", None)
-    if not isinstance(template, str):
-        return bounded(scope["path"], _PATH_BYTES_MAX)
-    return mounted_under(scope) + template
+    return template if isinstance(template, str) else None
 
 
 def _included(scope: Scope, route: object) -> object | None:

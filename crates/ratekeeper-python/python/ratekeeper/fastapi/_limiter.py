@@ -113,7 +113,7 @@ class RateLimiter(abc.ABC):
 
     def _set_quotas(self, quotas: Quota | Quotas, is_dynamic: bool) -> None:
         several = () if isinstance(quotas, Quota) else tuple(quota for _, quota in quotas)
-        first = quotas if isinstance(quotas, Quota) else several[0]
+        first = quotas if isinstance(quotas, Quota) else quotas[0][1]
         Rule(self.policy_name, first if not several else dict(quotas), on_outage=self.on_outage or "allow")  # type: ignore[arg-type]
         self._quotas, self._is_dynamic = quotas, is_dynamic
         self._holds = first.algorithm == "concurrency"
@@ -147,6 +147,14 @@ class RateLimiter(abc.ABC):
             decision = asked if isinstance(asked, Decision) else await asked
             if decision is not None:
                 limits.note(decision, mode, response, request, blocks=self.block)
+
+    async def hit(self, request: HTTPConnection) -> None:
+        """Counts once more from within a handler, such as for a message of a WebSocket; a denial is raised, as by the dependency.
+
+        One that no handler takes closes the WebSocket with 1013, "try again later".
+        """
+        # What there is to tell stands in the response of the request; one that is open has been answered.
+        await self(request, Response())
 
     async def usage(self, request: HTTPConnection) -> Decision | None:
         """What the next such request would meet; counts nothing. None if this one is not limited."""

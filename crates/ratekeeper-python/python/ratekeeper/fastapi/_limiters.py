@@ -18,6 +18,7 @@ from ._limiter import MAKERS, Asked, RateLimiter
 from ._peer import peer_address
 from ._places import Places
 from ._request import RequestLimits, nobody, noted_endpoint, noted_project
+from ._settings import Settings
 
 
 @dataclasses.dataclass(eq=False)
@@ -37,6 +38,8 @@ class ProjectRateLimiter(RateLimiter):
         cls._own_keys = any(getattr(cls, name) is not getattr(ProjectRateLimiter, name) for name in MAKERS)
 
     _own_keys: ClassVar[bool] = False
+    # Of two that differ and count in one counter: a mistake, or as it always was in Application Kit.
+    refuses_shared: ClassVar[bool] = True
 
     def _take_terms(self) -> None:
         check_suffix(self.key_suffix)
@@ -46,6 +49,10 @@ class ProjectRateLimiter(RateLimiter):
     def shares_counter(self) -> bool:
         """Whether a project's counter is the one that Application Kit has for its endpoint, with this suffix."""
         return self._is_fixed and not self._own_keys
+
+    def counter_of(self, settings: Settings, around: str, path: str) -> tuple[object, str]:
+        """Where it counts for a route that is mounted somewhere, before there are requests: the store, and the endpoint."""
+        return id(self.store or settings.store), f"{around}{path}{self.key_suffix}"
 
     def _endpoint(self, limits: RequestLimits, request: Request) -> str:
         endpoint = noted_endpoint(limits, request)

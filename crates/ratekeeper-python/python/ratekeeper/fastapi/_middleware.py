@@ -84,7 +84,7 @@ class RateLimitMiddleware:
         """Refuses to start with limits that cannot be what was meant."""
         try:
             self._check(scope)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             await receive()
             # Servers take an exception alone for an application that knows no start.
             await send({"type": "lifespan.startup.failed", "message": str(error)})

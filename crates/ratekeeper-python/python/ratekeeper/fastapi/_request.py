@@ -9,6 +9,7 @@ from fastapi import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
+from .._fields import HeaderFields
 from .._modes import Mode, current_mode
 from .._native import Decision, Denial, HttpOptions, Store, Tally
 from .._result import RateLimitResult
@@ -39,7 +40,7 @@ class RateLimitExceeded(HTTPException):
         self.denial = denial_of(self.decision, options)
         # The content type is that of the body, which the handler of the exception makes.
         own = [pair for pair in self.denial.headers if pair[0] != "content-type"]
-        super().__init__(self.denial.status, detail_of(self.decision), dict([*own, *headers]))
+        super().__init__(self.denial.status, detail_of(self.decision), HeaderFields([*own, *headers]))
 
     @property
     def status(self) -> int:
@@ -47,7 +48,7 @@ class RateLimitExceeded(HTTPException):
         return self.status_code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _exceeded_of, (type(self), self.decision, self.denial, self.detail, dict(self.headers or {}), self.result)
+        return _exceeded_of, (type(self), self.decision, self.denial, self.detail, HeaderFields(self.headers or {}), self.result)
 
 
 class WebSocketRateLimitExceeded(WebSocketException):
@@ -76,7 +77,7 @@ def _exceeded_of(
 async def problem(request: Request, error: Exception) -> Response:
     """Answers with a problem document."""
     assert isinstance(error, RateLimitExceeded)
-    headers = {**dict(error.denial.headers), **dict(error.headers or {})}
+    headers = HeaderFields([*error.denial.headers, *(error.headers or {}).items()])
     return Response(error.denial.body, error.denial.status, headers)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute, Mount
 
+from .._web import warn_of_one_counter
 from ._apply import KeyRateLimiter
 from ._endpoint import each_route
 from ._limiters import ProjectRateLimiter
@@ -18,41 +19,44 @@ _MOUNTS_MAX = 16
 
 def check_routes(routes: Sequence[BaseRoute], settings: Settings) -> None:
     """Raises ValueError if two limits of different numbers would count in one counter of Application Kit, or if policies
-    that refuse unknown services know nothing of one that a limiter names."""
-    known: dict[tuple[int | None, str], ProjectRateLimiter] = {}
-    for endpoint, limiter in _limiters(routes, "", _MOUNTS_MAX):
+    that refuse unknown services know nothing of one that a limiter names. Limiters that are Application Kit's count so."""
+    known: dict[tuple[object, str], ProjectRateLimiter] = {}
+    for around, path, limiter in _limiters(routes, "", _MOUNTS_MAX):
         if isinstance(limiter, KeyRateLimiter):
             policies = limiter.policies or settings.policies
             if policies is not None:
                 policies.service(limiter.service)
         elif limiter.shares_counter:
-            counter = (None if limiter.store is None else id(limiter.store), f"{endpoint}{limiter.key_suffix}")
+            counter = limiter.counter_of(settings, around, path)
             _refuse(known.setdefault(counter, limiter), limiter, counter[1])
 
 
 def _refuse(first: ProjectRateLimiter, second: ProjectRateLimiter, endpoint: str) -> None:
-    if first.quota != second.quota:
-        raise ValueError(
-            f"{endpoint}: got two limits by project, {first.quota} and {second.quota}, for which Application Kit "
-            "has one counter; expected one, or a counter of its own for the second, such as "
-            f'ProjectRateLimiter({second.max_requests}, {second.expiry}, key_suffix="/second")'
-        )
+    if first.quota == second.quota:
+        return
+    if not (first.refuses_shared and second.refuses_shared):
+        return warn_of_one_counter(endpoint, str(first.quota), str(second.quota))
+    raise ValueError(
+        f"{endpoint}: got two limits by project, {first.quota} and {second.quota}, for which Application Kit "
+        "has one counter; expected one, or a counter of its own for the second, such as "
+        f'ProjectRateLimiter({second.max_requests}, {second.expiry}, key_suffix="/second")'
+    )
 
 
 Found = ProjectRateLimiter | KeyRateLimiter
 
 
-def _limiters(routes: Sequence[BaseRoute], around: str, depth: int) -> Iterator[tuple[str, Found]]:
+def _limiters(routes: Sequence[BaseRoute], around: str, depth: int) -> Iterator[tuple[str, str, Found]]:
     for route in each_route(routes) if depth else ():
-        path = around + str(getattr(route, "path", ""))
+        path = str(getattr(route, "path", ""))
         if isinstance(route, Mount):
-            yield from _limiters(route.routes, path, depth - 1)
+            yield from _limiters(route.routes, around + path, depth - 1)
             continue
         dependant = getattr(route, "dependant", None)
         if dependant is not None:
             # FastAPI calls one that a route has twice only once.
             found = {id(limiter): limiter for limiter in _of(dependant)}
-            yield from ((path, limiter) for limiter in found.values())
+            yield from ((around, path, limiter) for limiter in found.values())
 
 
 def _of(dependant: Any) -> Iterator[Found]:

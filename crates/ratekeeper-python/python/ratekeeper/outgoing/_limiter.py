@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
 
+from .._forks import renew_in_children
+from .._late import sleep
 from .._native import Decision, Limiter, Quota, RatekeeperError, Rule, Store
 from .._rates import Quotas, quotas_said
 from ._told import pause_told
@@ -59,6 +60,11 @@ class OutgoingLimiter:
         self._pauses: dict[str, float] = {}
         self._waiting = 0
         self._lock = threading.Lock()
+        renew_in_children(self)
+
+    def after_fork(self) -> None:
+        """No thread that waits, or holds the lock, is in the child."""
+        self._lock, self._waiting = threading.Lock(), 0
 
     @property
     def waiting(self) -> int:
@@ -101,7 +107,8 @@ class OutgoingLimiter:
     def end_waiting(self) -> None:
         """One of them waits no longer."""
         with self._lock:
-            self._waiting -= 1
+            # A child does not count what began to wait in its parent.
+            self._waiting = max(0, self._waiting - 1)
 
 
 def _quotas(host: str, said: str | Quota) -> Quota | Mapping[str, Quota]:
@@ -133,7 +140,7 @@ class Slot:
         try:
             end = time.monotonic() + self._patience
             while (pause := self._pause(end)) > 0:
-                await asyncio.sleep(pause)
+                await sleep(pause)
             limiter = self._limiter.limiter_of(self._host)
             if limiter is not None:
                 patience = max(0.0, end - time.monotonic())

@@ -1,4 +1,4 @@
-//! A request from the command line as the HTTP API reads it.
+//! A request, or a key alone, from the command line as the HTTP API reads it.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -8,6 +8,9 @@ use crate::failure::Failure;
 
 pub(super) fn of(options: &ExplainOptions) -> Result<Json, Failure> {
     let request = &options.request;
+    if let Some(key) = options.key.as_ref().filter(|_| request.is_unsaid()) {
+        return Ok(json!({ "service": request.service, "key": key, "cost": options.cost }));
+    }
     let mut body = json!({
         "service": request.service, "method": request.method(), "path": request.path(),
         "route": request.route, "key": options.key, "cost": options.cost,

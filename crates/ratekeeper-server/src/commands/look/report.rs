@@ -2,9 +2,10 @@
 
 use serde_json::{Value as Json, json};
 
+use super::why::{switched, who};
 use crate::commands::operate::report::{shown, table};
 
-fn list<'j>(answer: &'j Json, name: &str) -> impl Iterator<Item = &'j Json> {
+pub(super) fn list<'j>(answer: &'j Json, name: &str) -> impl Iterator<Item = &'j Json> {
     answer[name].as_array().into_iter().flatten()
 }
 
@@ -44,15 +45,17 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// The limits of rules, a line each.
-fn limits<'j>(rules: impl Iterator<Item = &'j Json>) -> Vec<[String; 7]> {
+pub(super) fn limits<'j>(rules: impl Iterator<Item = &'j Json>) -> Vec<[String; 7]> {
     let rows = rules.flat_map(|rule| {
         list(rule, "limits").map(move |limit| {
-            let set_by = match &limit["override"]["author"] {
-                Json::String(author) if !author.is_empty() => {
-                    format!("{} ({})", shown(&limit["level"]), shown(&json!(author)))
-                }
-                _ => shown(&limit["level"]),
+            let author = if limit["level"] == "emergency" {
+                let emergency = list(rule, "switches").find(|of| !of["emergency"].is_null());
+                emergency.map_or_else(String::new, who)
+            } else {
+                shown(&limit["override"]["author"])
             };
+            let level = shown(&limit["level"]);
+            let set_by = if author.is_empty() { level } else { format!("{level} ({author})") };
             [
                 shown(&limit["name"]),
                 shown(&rule["key"]),
@@ -67,7 +70,7 @@ fn limits<'j>(rules: impl Iterator<Item = &'j Json>) -> Vec<[String; 7]> {
     rows.collect()
 }
 
-const LIMITS: [&str; 7] = ["LIMIT", "KEY", "USED", "LEFT", "QUOTA", "SET BY", "FULL IN"];
+pub(super) const LIMITS: [&str; 7] = ["LIMIT", "KEY", "USED", "LEFT", "QUOTA", "SET BY", "FULL IN"];
 
 pub(super) fn usage(answer: &Json) -> String {
     let rows = limits(list(answer, "rules"));
@@ -82,6 +85,10 @@ pub(super) fn inspected(answer: &Json) -> String {
     let mut parts = Vec::new();
     if !rows.is_empty() {
         parts.push(table(LIMITS, rows.into_iter()));
+    }
+    let switched = switched(answer);
+    if !switched.is_empty() {
+        parts.push(switched.join("\n"));
     }
     if list(answer, "stored").next().is_some() {
         parts.push(format!("as it is stored:\n{}", stored(list(answer, "stored"))));
@@ -134,7 +141,7 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
     let rows = keys.flat_map(|found| {
         let (rule, key, server) = (shown(&found["rule"]), shown(&found["key"]), shown(&found["server"]));
         is_spread |= !server.is_empty();
-        let counters: Vec<[String; 8]> = list(found, "counters")
+        let mut rows: Vec<[String; 8]> = list(found, "counters")
             .map(|counter| {
                 let name = match counter["name"].as_str().filter(|name| !name.is_empty()) {
                     Some(name) => format!("{rule}.{}", shown(&json!(name))),
@@ -153,11 +160,17 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
                 ]
             })
             .collect();
-        if !counters.is_empty() {
-            return counters;
-        }
         let quota = shown(&found["quota"]);
         let name = if quota.is_empty() { rule } else { format!("{rule}.{quota}") };
+        rows.extend(list(found, "lists").map(|of_window| {
+            let window = format!("per {}", shown(&of_window["window"]));
+            let (used, algorithm) = (shown(&of_window["used"]), shown(&of_window["algorithm"]));
+            let end = in_words(&of_window["ends_after_us"]);
+            [name.clone(), key.clone(), used, String::new(), window, algorithm, end, server.clone()]
+        }));
+        if !rows.is_empty() {
+            return rows;
+        }
         let end =
             if found["ends_after_us"].is_null() { String::new() } else { in_words(&found["ends_after_us"]) };
         vec![[name, key, shown(&found["used"]), String::new(), String::new(), String::new(), end, server]]
@@ -191,38 +204,6 @@ fn next(answer: &Json) -> String {
         Json::Null => String::new(),
         cursor => format!("\nthere are more: --cursor {}", shown(cursor)),
     }
-}
-
-pub(super) fn explained(answer: &Json) -> String {
-    let mut lines = vec![shown(&answer["explanation"])];
-    if answer["allowed"] != json!(true) {
-        lines.push(format!("decided by {}", shown(&answer["decided_by"])));
-        lines.push(format!("passes again at {}", instant(&answer["passes_at_us"])));
-    }
-    let rows = limits(list(answer, "rules"));
-    if !rows.is_empty() {
-        lines.push(String::new());
-        lines.push(table(LIMITS, rows.into_iter()));
-    }
-    for limit in list(answer, "rules").flat_map(|rule| list(rule, "limits")) {
-        let of = &limit["override"];
-        if !of.is_null() {
-            let reason = shown(&of["reason"]);
-            let because = if reason.is_empty() { String::new() } else { format!(", because of {reason}") };
-            lines.push(format!(
-                "{} is overridden on {}{because}",
-                shown(&limit["name"]),
-                shown(&of["endpoint"])
-            ));
-        }
-    }
-    let others: Vec<[String; 2]> =
-        list(answer, "not_applied").map(|rule| [shown(&rule["rule"]), shown(&rule["why"])]).collect();
-    if !others.is_empty() {
-        lines.push(String::new());
-        lines.push(table(["DOES NOT APPLY", "BECAUSE"], others.into_iter()));
-    }
-    lines.join("\n")
 }
 
 pub(super) fn audited(answer: &Json) -> String {
@@ -277,14 +258,14 @@ mod tests {
             "rules": [{ "rule": evil, "key": evil, "limits": [{
                 "name": evil, "level": evil, "quota": evil,
                 "override": { "author": evil, "endpoint": evil, "reason": evil },
-            }] }],
-            "not_applied": [{ "rule": evil, "why": evil }],
+            }], "switches": [{ "rule": evil, "key": evil, "mode": evil, "by": evil, "reason": evil }] }],
+            "not_applied": [{ "rule": evil, "why": evil, "switches": [{ "rule": evil, "author": evil }] }],
             "stored": [{ "rule": evil, "key": evil, "counters": [{ "name": evil }] }],
             "counters": [{ "rule": evil, "key": evil, "counters": [] }], "names_are_kept": true,
             "service": evil, "source": evil, "history": [{ "at_seconds": 0, "refusal": evil, "source": evil }],
             "entries": [{ "by": evil, "call": evil, "about": { "key": evil }, "reason": evil }],
         });
-        for words in [explained, inspected, usage, counters, audited, policy] {
+        for words in [super::super::why::explained, inspected, usage, counters, audited, policy] {
             let text = words(&answer);
             assert!(!text.contains(['\u{1b}', '\r']), "{text:?}");
         }

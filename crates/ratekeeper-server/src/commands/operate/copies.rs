@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ratekeeper_server::files;
 use serde_json::{Value as Json, json};
 
+use super::confirm::confirm;
 use super::target::Target;
 use super::{in_runtime, refused, report};
 use crate::cli::Format;
@@ -17,19 +18,27 @@ use crate::printed;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn export(options: &TargetOptions) -> anyhow::Result<ExitCode> {
-    let answer = in_runtime(async {
+    let mut answer = in_runtime(async {
         let (status, body) =
             Target::of(options, None).await?.call("/v1/overrides/list", Some(&json!({}))).await?;
         if status == 200 { Ok(body) } else { Err(refused(status, &body)) }
     })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut lines = answer["overrides"].as_array().into_iter().flatten();
-    let printed = lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+    let mut lines = answer["overrides"].as_array_mut().into_iter().flatten();
+    let printed = lines.try_for_each(|line| {
+        // Elsewhere it is somewhere else.
+        line.as_object_mut().map(|line| line.remove("server"));
+        writeln!(out, "{line}")
+    });
+    let printed = printed.and_then(|()| out.flush());
     printed::with_status(printed, 0)
 }
 
 pub(super) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode> {
     let lines = read(options)?;
+    let is_asked = !options.yes && !lines.is_empty();
+    let question = is_asked.then(|| format!("set {} overrides, also where there are others?", lines.len()));
+    confirm(question.as_deref())?;
     let (set, ended) = in_runtime(set_all(options, &lines))?;
     let printed = match options.target.format {
         Format::Text if ended > 0 => {

@@ -75,13 +75,16 @@ pub(super) fn overrides(answer: &Json) -> String {
     if rows.is_empty() {
         return "there are none".to_owned();
     }
+    // A store on one server does not say where they are.
+    let of_server = if rows.iter().any(|row| !row["server"].is_null()) { "SERVER" } else { "" };
     let rows = rows.iter().map(|row| {
         let text = |name: &str| shown(&row[name]);
         let owner = [text("endpoint"), text("organisation"), text("project")];
         let [endpoint, organisation, project] = owner;
-        [endpoint, organisation, project, limit(row), end(row), text("reason"), text("author")]
+        let (limit, end) = (limit(row), end(row));
+        [endpoint, organisation, project, limit, end, text("reason"), text("author"), text("server")]
     });
-    table(["ENDPOINT", "ORGANISATION", "PROJECT", "LIMIT", "END", "REASON", "AUTHOR"], rows)
+    table(["ENDPOINT", "ORGANISATION", "PROJECT", "LIMIT", "END", "REASON", "AUTHOR", of_server], rows)
 }
 
 pub(super) fn deleted(answer: &Json) -> String {
@@ -177,5 +180,20 @@ mod tests {
         );
         assert!(lines[2].starts_with("long/endpoint  7             42       10 per 60s  for 0 s"), "{words}");
         assert!(!words.contains('\u{1b}'), "{words}");
+        assert!(lines[0].ends_with("AUTHOR"), "{words}");
+    }
+
+    #[test]
+    fn of_several_servers_each_override_says_where_it_is() {
+        let of = |organisation: &str, server: &str| {
+            json!({
+                "endpoint": "a", "organisation": organisation, "project": null, "limit": 5, "window": null,
+                "until_us": null, "reason": "", "author": "ann", "server": server,
+            })
+        };
+        let list = json!({ "overrides": [of("7", "redis://a:6379"), of("8", "redis://b:6379")] });
+        let words = overrides(&list);
+        let ends: Vec<&str> = words.lines().filter_map(|line| line.rsplit("  ").next()).collect();
+        assert_eq!(ends, ["SERVER", "redis://a:6379", "redis://b:6379"], "{words}");
     }
 }

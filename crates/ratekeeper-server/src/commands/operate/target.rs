@@ -52,7 +52,10 @@ impl Target {
         if let Some(path) = policy {
             install(&policies, path)?;
         }
-        let target = Self::Store(Box::new(Api::new(PolicyLimiter::on(opened.store(), policies))));
+        let api = Api::new(PolicyLimiter::on(opened.store(), policies));
+        // A store that was just opened obeys no switch before it has read them.
+        api.limiter().store().control().read_switches().await.map_err(|error| unanswered(&error))?;
+        let target = Self::Store(Box::new(api));
         // What is set for a while ends by the server's clock, which the answer to a look tells.
         target.call("/v1/peek", Some(&json!({ "charges": [{ "key": "clock", "quota": "1/s" }] }))).await?;
         Ok(target)

@@ -13,15 +13,15 @@ use super::{Checked, Summary, Verdict};
 pub(super) fn text(checked: &[Checked]) -> io::Result<()> {
     let (mut out, mut err) = (anstream::stdout(), anstream::stderr());
     let mut problems = 0;
-    for Checked { file, verdict } in checked {
+    for Checked { file, others, verdict } in checked {
         match verdict {
             Verdict::Good(summary) => {
-                good(&mut out, file, summary)?;
-                summary.warnings.iter().try_for_each(|warning| line(&mut err, file, warning, true))?;
+                good(&mut out, &[std::slice::from_ref(file), others].concat().join(", "), summary)?;
+                summary.warnings.iter().try_for_each(|warning| line(&mut err, warning, true))?;
             }
             Verdict::Wrong(wrong) => {
                 problems += wrong.count();
-                wrong.iter().try_for_each(|problem| line(&mut err, file, problem, false))?;
+                wrong.iter().try_for_each(|problem| line(&mut err, problem, false))?;
                 let omitted = wrong.count() - wrong.iter().count();
                 if omitted > 0 {
                     writeln!(err, "{file}: and {omitted} more")?;
@@ -52,7 +52,8 @@ fn good(out: &mut impl Write, file: &str, summary: &Summary) -> io::Result<()> {
 }
 
 /// A problem as the library prints it, which editors find their way by.
-fn line(err: &mut impl Write, file: &str, problem: &Problem, is_warning: bool) -> io::Result<()> {
+pub(super) fn line(err: &mut impl Write, problem: &Problem, is_warning: bool) -> io::Result<()> {
+    let file = &problem.source;
     let (bold, yellow) = (Style::new().bold(), AnsiColor::Yellow.on_default());
     let (red, green) = (AnsiColor::Red.on_default(), AnsiColor::Green.on_default());
     write!(err, "{bold}{file}:")?;
@@ -93,6 +94,9 @@ fn needs(needs: Needs) -> Vec<&'static str> {
 #[derive(Serialize)]
 struct JsonFile<'c> {
     file: &'c str,
+    /// Other files of the same policy.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    others: &'c [String],
     ok: bool,
     /// Why it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +120,9 @@ struct JsonSummary<'c> {
 
 #[derive(Serialize)]
 struct JsonProblem<'c> {
+    /// The file, if it is one of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'c str>,
     line: Option<u32>,
     column: Option<u32>,
     field: &'c str,
@@ -128,10 +135,11 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl<'c> From<&'c Problem> for JsonProblem<'c> {
-    fn from(problem: &'c Problem) -> Self {
+impl<'c> JsonProblem<'c> {
+    fn of(problem: &'c Problem, checked: &'c Checked) -> Self {
         let known = |number| problem.at.is_known().then_some(number);
         Self {
+            file: (*problem.source != *checked.file).then_some(&*problem.source),
             line: known(problem.at.line),
             column: known(problem.at.column),
             field: &problem.field,
@@ -145,6 +153,7 @@ impl<'c> From<&'c Checked> for JsonFile<'c> {
     fn from(checked: &'c Checked) -> Self {
         let mut json = JsonFile {
             file: &checked.file,
+            others: &checked.others,
             ok: false,
             error: None,
             summary: None,
@@ -152,16 +161,17 @@ impl<'c> From<&'c Checked> for JsonFile<'c> {
             omitted: 0,
             warnings: Vec::new(),
         };
+        let told = |problem: &'c Problem| JsonProblem::of(problem, checked);
         match &checked.verdict {
             Verdict::Good(summary) => {
                 let Summary { service, rules, quotas, .. } = summary;
                 let needs = needs(summary.needs);
                 json.summary = Some(JsonSummary { service, rules: *rules, quotas: *quotas, needs });
                 json.ok = true;
-                json.warnings = summary.warnings.iter().map(Into::into).collect();
+                json.warnings = summary.warnings.iter().map(told).collect();
             }
             Verdict::Wrong(problems) => {
-                json.problems = problems.iter().map(Into::into).collect();
+                json.problems = problems.iter().map(told).collect();
                 json.omitted = problems.count() - json.problems.len();
             }
             Verdict::Unread { error, .. } => json.error = Some(error),

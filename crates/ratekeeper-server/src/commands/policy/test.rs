@@ -121,14 +121,7 @@ pub(crate) fn test(options: &PolicyTestOptions) -> anyhow::Result<ExitCode> {
             outcomes.extend(tested(file, options.policy.as_deref()).await?);
         }
         Ok::<_, Failure>(outcomes)
-    });
-    let outcomes = match (outcomes, options.format) {
-        (Ok(outcomes), _) => outcomes,
-        (Err(failure), Format::Text) => return Err(failure.into()),
-        (Err(failure), Format::Json) => {
-            return printed::with_status(writeln!(io::stdout(), "{}", failure.json()), 2);
-        }
-    };
+    })?;
     let printed = match options.format {
         Format::Text => text(&outcomes),
         Format::Json => json_lines(&outcomes),

@@ -143,6 +143,23 @@ impl TargetCall<'_> {
     }
 }
 
+impl PolicyRequest<'_> {
+    /// The key, if nothing is said of a request.
+    pub(super) fn key_alone(&self) -> Option<&str> {
+        let Self { method, path, route, query, headers, client, identity, body, body_unreadable, .. } = self;
+        let has_request = method.is_some()
+            || path.is_some()
+            || route.is_some()
+            || query.is_some()
+            || headers.is_some()
+            || client.is_some()
+            || identity.is_some()
+            || body.is_some()
+            || body_unreadable.is_some();
+        self.key.as_ref().filter(|_| !has_request).map(Text::as_str)
+    }
+}
+
 /// One quota, one key, one cost.
 #[derive(Debug, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]

@@ -74,6 +74,8 @@ struct Asked {
 /// What is judged together, and what became of it.
 #[derive(Default)]
 struct Group {
+    /// Whether other descriptors may be judged with it.
+    is_together: bool,
     charged: Option<Demand<'static>>,
     looked_at: Option<Demand<'static>>,
     decision: Decision,
@@ -102,6 +104,7 @@ impl Api {
             let one = one(&service, descriptor, (call.hits.max(1).into(), index), terms);
             asked.push(one.map_err(|problem| problem.before(&format!("descriptors[{index}]")))?);
         }
+        replaced(&mut asked);
         let mut groups = grouped(&mut asked, terms.is_each);
         for group in &mut groups {
             let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
@@ -225,18 +228,32 @@ fn subject_of(descriptor: &Descriptor<'_>) -> String {
     }
 }
 
+/// Leaves out the rules that rules of other descriptors replace, however they are judged.
+fn replaced(asked: &mut [Asked]) {
+    let demands = asked.iter().filter_map(|one| one.demand.as_ref());
+    let all: Vec<Demand<'static>> = demands.filter(|demand| demand.replaces()).cloned().collect();
+    for one in asked.iter_mut().filter(|_| !all.is_empty()) {
+        let Some(own) = one.demand.take() else { continue };
+        let left = all.iter().fold(own, |own, other| own.beside(other));
+        one.rules.retain(|(name, _)| left.rules().any(|rule| rule.rule == *name));
+        one.demand = Some(left);
+    }
+}
+
 /// The demands that are judged together: all, or each by itself. Of descriptors that count the same, the verdict is
 /// found under the first.
 fn grouped(asked: &mut [Asked], is_each: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: Vec<(Name, String, Verb, u16)> = Vec::new();
-    let is_several = !is_each && asked.len() > 1;
+    let is_several = asked.len() > 1;
     for one in asked {
         if one.verb == Verb::GiveBack {
             continue;
         }
         let Some(demand) = one.demand.take() else { continue };
-        if is_several {
+        // Those of which one is enough stay together, also where each is judged by itself.
+        let is_apart = is_each && !demand.is_any_of();
+        if is_several && !is_apart {
             for (rule, own) in demand.rules().zip(&mut one.rules) {
                 let same = known.iter().find(|(name, subject, verb, _)| {
                     (*name, subject.as_str(), *verb) == (rule.rule, rule.subject, one.verb)
@@ -247,10 +264,12 @@ fn grouped(asked: &mut [Asked], is_each: bool) -> Vec<Group> {
                 }
             }
         }
-        if is_each || groups.is_empty() {
-            groups.push(Group::default());
-        }
-        let Some(group) = groups.last_mut() else { continue };
+        let known_group = groups.iter_mut().position(|group| !is_apart && group.is_together);
+        let at = known_group.unwrap_or_else(|| {
+            groups.push(Group { is_together: !is_apart, ..Group::default() });
+            groups.len() - 1
+        });
+        let Some(group) = groups.get_mut(at) else { continue };
         let place = if one.verb == Verb::Look { &mut group.looked_at } else { &mut group.charged };
         *place = Some(match place.take() {
             Some(others) => others.and(demand),

@@ -25,7 +25,7 @@ impl<'c> CallFacts<'c> {
             let expected = "an IPv4 or IPv6 address, with a port or without";
             address(client.as_str()).ok_or_else(|| Problem::wrong("client", expected))
         });
-        let target = call.path.as_ref().map(|path| without_origin(path.as_str()));
+        let target = call.path.as_ref().map(|path| split_origin(path.as_str()).1);
         let (path, mut query) = match target.and_then(|target| target.split_once('?')) {
             Some((path, query)) => (Some(path), Some(query)),
             None => (target, None),
@@ -61,14 +61,17 @@ impl PolicyRequest<'_> {
     }
 }
 
-/// A target without what may stand before its path: `http://host/path` is as good a first line of a request as `/path`
-/// (RFC 9112, section 3.2.2), and servers route it by its path.
-pub(super) fn without_origin(target: &str) -> &str {
+/// The host that may stand before the path of a target, and the rest: `http://host/path` is as good a first line of a
+/// request as `/path` (RFC 9112, section 3.2.2), and servers route it by its path. What looks like a scheme further
+/// behind, as in `/search?u=http://host/`, is a part of the path or of the query.
+pub(super) fn split_origin(target: &str) -> (Option<&str>, &str) {
     let is_scheme = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    match target.split_once("://") {
-        Some((scheme, rest)) if is_scheme(scheme) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
-        _ => target,
-    }
+    let Some((_, rest)) = target.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return (None, target);
+    };
+    let (authority, path) = rest.find(['/', '?']).map_or((rest, "/"), |at| rest.split_at(at));
+    // Who is calling may stand before it.
+    (Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host)), path)
 }
 
 /// An address, also as most programs write the other end of a connection: with its port.

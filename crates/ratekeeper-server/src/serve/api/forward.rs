@@ -13,7 +13,7 @@ use ratekeeper::policy::{Ask, Body, Facts, Scalar, canonical_path};
 use ratekeeper::{Demand, Labels};
 use ratekeeper_http::{Denial, Tally};
 
-use super::facts::{address, without_origin};
+use super::facts::{address, split_origin};
 use super::problem::Problem;
 use super::told::Decided;
 use super::{Answer, Api};
@@ -23,6 +23,9 @@ use crate::serve::calls::{Answering, later};
 const STATUS_FIELD: &str = "x-ratekeeper-status";
 /// Whose connection the gateway holds, behind those for whom that one speaks.
 const FORWARDED_FOR: &str = "x-forwarded-for";
+/// What says that a request has a body: as the gateway passes it on, or tells of it where it keeps the body to itself.
+const BODY_FIELDS: [&str; 4] =
+    ["content-length", "transfer-encoding", "x-forwarded-content-length", "x-forwarded-transfer-encoding"];
 /// What the address of the call may say.
 const PARAMETERS: &str = "service=NAME, deny=429 or 403, fields=forwarded or original, each once";
 
@@ -31,7 +34,8 @@ const PARAMETERS: &str = "service=NAME, deny=429 or 403, fields=forwarded or ori
 enum Family {
     /// `X-Forwarded-Method` and `X-Forwarded-Uri`: Traefik, Caddy, and what we ship for others.
     Forwarded,
-    /// `X-Original-Method` and `X-Original-URI` or `X-Original-URL`: nginx as others set it up.
+    /// `X-Original-Method` and `X-Original-URI` or `X-Original-URL`: nginx as others set it up. The host is that of the
+    /// URL: nobody knows whether such a gateway replaces an `X-Forwarded-Host`.
     Original,
 }
 
@@ -127,29 +131,47 @@ impl Said {
 
 impl<'h> Passed<'h> {
     fn read(headers: &'h HeaderMap, family: Family) -> Result<Self, Problem> {
-        let (method, target) = match family {
+        let (method, host, target) = match family {
             Family::Forwarded => {
-                (needed(headers, &["x-forwarded-method"])?, needed(headers, &["x-forwarded-uri"])?)
+                let target = needed(headers, &["x-forwarded-uri"])?;
+                let (host, path) = split_origin(target);
+                let host = host.map_or_else(|| only(headers, "x-forwarded-host"), |host| Ok(Some(host)))?;
+                (needed(headers, &["x-forwarded-method"])?, host, path)
             }
-            Family::Original => (
-                needed(headers, &["x-original-method"])?,
-                needed(headers, &["x-original-uri", "x-original-url"])?,
-            ),
+            Family::Original => {
+                let (host, path) = original(headers)?;
+                (needed(headers, &["x-original-method"])?, host, path)
+            }
         };
-        let host = match target.split_once("://") {
-            Some((_, rest)) => rest.split(['/', '?']).next(),
-            None => only(headers, "x-forwarded-host")?,
-        };
-        let target = without_origin(target);
         if !target.starts_with('/') {
             return Err(Problem::new(400, "the URI of the request: expected a path, such as /search?q=x"));
         }
-        let (path, query) = match target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (target, None),
-        };
-        Ok(Self { headers, method, path: canonical_path(path), query, host, peer: peer(headers)? })
+        let (path, query) = split_query(target);
+        Ok(Self { headers, method, path, query, host, peer: peer(headers)? })
     }
+}
+
+/// The one spelling of the path in a target, and the query behind it.
+fn split_query(target: &str) -> (Cow<'_, str>, Option<&str>) {
+    match target.split_once('?') {
+        Some((path, query)) => (canonical_path(path), Some(query)),
+        None => (canonical_path(target), None),
+    }
+}
+
+/// The host and the rest of `X-Original-URL` or `X-Original-URI`. A gateway may set one of them and hand on the other as
+/// a client has sent it, so two that differ are refused.
+fn original(headers: &HeaderMap) -> Result<(Option<&str>, &str), Problem> {
+    let names = ["x-original-url", "x-original-uri"];
+    let (url, uri) = (only(headers, names[0])?, only(headers, names[1])?);
+    if let (Some(url), Some(uri)) = (url, uri)
+        && split_query(split_origin(url).1) != split_query(split_origin(uri).1)
+    {
+        let expected = "x-original-uri: expected the path and the query of x-original-url: the gateway has to replace, \
+                        or to leave out, both of what clients send";
+        return Err(Problem::new(400, expected));
+    }
+    url.map_or_else(|| needed(headers, &names), Ok).map(split_origin)
 }
 
 /// The address that the gateway itself has seen: the last of the list, which it has put there.
@@ -191,6 +213,12 @@ fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Probl
     }
 }
 
+/// Whether fields tell of a body, whatever the method. Who makes one up is limited by more rules, not by fewer.
+fn has_body(headers: &HeaderMap) -> bool {
+    let lines = BODY_FIELDS.iter().flat_map(|name| headers.get_all(*name));
+    lines.into_iter().any(|line| !matches!(line.as_bytes().trim_ascii(), b"" | b"0"))
+}
+
 impl Facts for Passed<'_> {
     fn method(&self) -> Option<&str> {
         Some(self.method)
@@ -225,10 +253,8 @@ impl Facts for Passed<'_> {
 
     /// The gateway keeps it to itself, and that is no absence.
     fn body(&self) -> Body<'_> {
-        match self.method {
-            "GET" | "HEAD" | "OPTIONS" | "TRACE" => Body::Absent,
-            _ => Body::Unreadable,
-        }
+        let has_none = matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
+        if has_none && !has_body(self.headers) { Body::Absent } else { Body::Unreadable }
     }
 
     fn peer(&self) -> Option<IpAddr> {

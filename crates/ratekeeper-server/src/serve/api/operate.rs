@@ -7,6 +7,7 @@
 mod audit;
 mod counters;
 mod demo;
+mod explain;
 mod look;
 mod overrides;
 mod switches;

@@ -146,6 +146,11 @@ impl Api {
     fn throttled(&self, key: &str, quota: &Quota, decision: &Decision) -> Throttled {
         let verdict = decision.verdicts().first();
         self.names().note(NAME_THROTTLE, decision, verdict);
+        if let Some(verdict) = verdict {
+            self.note_headroom(decision, verdict, || {
+                Some(([SPACE, "/", NAME_THROTTLE].concat().into(), key))
+            });
+        }
         if !decision.is_allowed() && verdict.is_some_and(Verdict::is_denied) {
             self.hot.denied(&[SPACE, "/", NAME_THROTTLE].concat(), key);
         }

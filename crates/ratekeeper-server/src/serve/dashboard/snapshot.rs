@@ -54,8 +54,8 @@ pub(in crate::serve) async fn snapshot(api: &Api, is_stopping: bool) -> Answer {
         "store": api.shown.store,
         "health": report,
         "metrics": plain(&families),
-        "decisions": of(BY_OUTCOME[0]).map(by_outcome),
-        "limit_decisions": of(BY_OUTCOME[1]).map(by_outcome),
+        "decisions": of(BY_OUTCOME[0]).map(|family| by_outcome(family, DASHBOARD_SERIES_MAX)),
+        "limit_decisions": of(BY_OUTCOME[1]).map(|family| by_outcome(family, DASHBOARD_SERIES_MAX)),
         "headroom": of("ratekeeper_rule_headroom_percent").map(samples),
         "hot_keys": { "list": hot, "count": keys[0] },
         "near_keys": { "list": near, "count": keys[1] },
@@ -102,8 +102,8 @@ fn labels(sample: &Sample, but_for: &str) -> Json {
     labels.map(|(name, value)| ((*name).to_owned(), json!(value))).collect::<Map<_, _>>().into()
 }
 
-/// Counts of each outcome: of all series together, and of the busiest.
-fn by_outcome(family: &Family) -> Json {
+/// Counts of each outcome: of all series together, and of the busiest, at most `most`.
+pub(super) fn by_outcome(family: &Family, most: usize) -> Json {
     const OUTCOME: &str = "outcome";
     let mut totals = Map::new();
     // Labels, counts by outcome, and the sum of these.
@@ -123,9 +123,9 @@ fn by_outcome(family: &Family) -> Json {
             None => series.push((labels, Map::from_iter([(outcome.to_owned(), json!(count))]), count)),
         }
     }
-    let left_out = series.len().saturating_sub(DASHBOARD_SERIES_MAX);
+    let left_out = series.len().saturating_sub(most);
     series.sort_by(|(_, _, one), (_, _, other)| other.cmp(one));
-    series.truncate(DASHBOARD_SERIES_MAX);
+    series.truncate(most);
     let series = series.into_iter().map(|(labels, counts, _)| json!({ "labels": labels, "counts": counts }));
     json!({ "name": name(family), "totals": totals, "series": series.collect::<Vec<_>>(), "left_out": left_out })
 }

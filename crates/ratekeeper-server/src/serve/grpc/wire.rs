@@ -213,8 +213,8 @@ mod tests {
             &[0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x15, 1, 2, 3, 4][..],
             &[0x1b, 0x08, 1, 0x23, 0x12, 1, 0, 0x24, 0x1c],
             &[0x28, 5],
-        ]
-        .concat();
+        ];
+        let bytes = bytes.concat();
         let fields = read(&bytes).unwrap();
         assert_eq!(fields, [(1, Value::Other), (2, Value::Other), (3, Value::Other), (5, Value::Number(5))]);
     }

@@ -8,7 +8,7 @@ use ratekeeper::metrics::{Family, Kind, Sample, Value, of_decisions, of_policies
 use super::{BATCH_BUCKETS, LATENCY_BUCKETS, STATUSES};
 use crate::serve::api::Api;
 use crate::serve::calls::Endpoint;
-use crate::serve::health::Wellness;
+use crate::serve::health::{Nodes, Wellness};
 use crate::serve::notices::Notices;
 
 /// Everything there is to show at this moment.
@@ -28,7 +28,19 @@ pub(in crate::serve) fn families(api: &Api, wellness: Wellness) -> Vec<Family> {
     families.push(Family::of("ratekeeper_ready", Kind::Gauge, ready, wellness.is_ready.into()));
     let store = "Whether /readyz/store says that the store takes charges";
     families.push(Family::of("ratekeeper_store_ready", Kind::Gauge, store, wellness.takes_charges.into()));
+    families.push(nodes(wellness.nodes));
     families
+}
+
+/// Of a store in memory, no values.
+fn nodes(nodes: Nodes) -> Family {
+    let help = "The servers that the store is on, by whether they take charges";
+    let mut family = Family::new("ratekeeper_store_nodes", Kind::Gauge, help);
+    if nodes.all > 0 {
+        family.add(&[("state", "taking")], nodes.taking as u64);
+        family.add(&[("state", "away")], nodes.all.saturating_sub(nodes.taking) as u64);
+    }
+    family
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -115,7 +127,8 @@ fn headroom(api: &Api) -> Family {
     family
 }
 
-fn decisions(api: &Api) -> Vec<Family> {
+/// What became of requests by rule and plan, and of charges without a policy by name.
+pub(in crate::serve) fn decisions(api: &Api) -> [Family; 2] {
     let by_rule = of_decisions(&api.metrics.rules, Some(api.limiter().policies()));
     let mut by_name =
         Family::new("ratekeeper_limit_decisions", Kind::Counter, "What became of charges without a policy");
@@ -124,5 +137,5 @@ fn decisions(api: &Api) -> Vec<Family> {
             by_name.add(&[("name", name), ("outcome", outcome)], count);
         }
     });
-    vec![by_rule, by_name]
+    [by_rule, by_name]
 }

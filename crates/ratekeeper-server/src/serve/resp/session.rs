@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::parse::Command;
 use super::reply::{Replies, Version};
 use super::table::{COMMANDS, Known, What, place_of};
-use super::{COMPATIBLE_VERSION, Resp};
+use super::{COMPATIBLE_VERSION, Resp, http};
 
 /// The longest name of a connection, in bytes.
 const CONNECTION_NAME_BYTES_MAX: usize = 128;
@@ -54,6 +54,12 @@ impl Session {
 
     /// Answers a command that charges nothing. `CL.THROTTLE` comes here only if it is not let in.
     pub(super) fn answer(&mut self, resp: &Resp, command: Command<'_>, replies: &mut Replies) -> After {
+        if http::is_line(command.name()) {
+            replies.error(http::REFUSAL);
+            resp.strays.note(self.from);
+            resp.note(None, true);
+            return After::Close;
+        }
         let place = place_of(command.name());
         let known = place.and_then(|place| COMMANDS.get(place));
         let before = replies.bytes.len();

@@ -1,5 +1,7 @@
 //! What only shows when the rules are seen together.
 
+use std::collections::{HashMap, HashSet};
+
 use ratekeeper_core::{CHARGES_MAX, Name, ORGANISATION_PLACES_MAX, Quota};
 
 use super::{Compiler, LimitSets, Rule};
@@ -18,11 +20,26 @@ impl Compiler<'_> {
             let got = "a condition that no request meets";
             self.warn(rule.place_of("when"), got, "one that some request meets");
         }
+        self.never_first(rules);
         self.misspelled();
         self.escapable();
         self.apart();
         self.outdone(rules, limits);
         self.kits();
+    }
+
+    /// Rules of a group behind one that takes every request.
+    fn never_first(&mut self, rules: &[Rule]) {
+        let mut taken: HashMap<u16, &str> = HashMap::new();
+        for (spec, rule) in self.spec.rules.iter().zip(rules) {
+            let Some(group) = rule.first_of else { continue };
+            if let Some(first) = taken.get(&group) {
+                let got = format!("a rule of a group behind `{first}`, which takes every request");
+                self.warn(spec.place_of("first_of"), got, "it before that one, or a `when` there");
+            } else if spec.when.is_none() {
+                taken.insert(group, &spec.name);
+            }
+        }
     }
 
     /// Rules that limit nobody who leaves out what they count by.
@@ -75,7 +92,11 @@ impl Compiler<'_> {
     /// Rules without a condition all apply to one request.
     fn too_many_at_once(&mut self, rules: &[Rule], limits: &LimitSets) {
         let mut charges = 0;
-        for (spec, rule) in self.spec.rules.iter().zip(rules).filter(|(_, rule)| rule.when.is_none()) {
+        let always = self.spec.rules.iter().zip(rules).filter(|(_, rule)| rule.when.is_none());
+        // Of a group, one has a say.
+        let mut groups = HashSet::new();
+        for (spec, rule) in always.filter(|(_, rule)| rule.first_of.is_none_or(|group| groups.insert(group)))
+        {
             let plans = rule.plans.iter().flat_map(|plans| plans.by_name.values());
             let sets = plans.chain(rule.exact.values()).chain([&rule.limits]).copied();
             charges += limits.most_charges(sets) + usize::from(rule.terms.penalty.is_some());
@@ -147,7 +168,12 @@ fn placeholders(template: &str) -> impl Iterator<Item = &str> {
 
 fn counts_the_same(a: &RuleSpec, b: &RuleSpec) -> bool {
     let plain = |rule: &RuleSpec| {
-        rule.plans.is_none() && rule.custom.is_empty() && rule.overrides.is_none() && rule.penalty.is_none()
+        let is_alone = rule.first_of.is_none() && rule.any_of.is_none() && rule.replaces.is_empty();
+        is_alone
+            && rule.plans.is_none()
+            && rule.custom.is_empty()
+            && rule.overrides.is_none()
+            && rule.penalty.is_none()
     };
     let reach = |rule: &RuleSpec| (rule.mode, rule.enforce_percent, rule.scope, rule.on_outage);
     plain(a)

@@ -1,5 +1,7 @@
 //! The limits of an endpoint, for documents that describe a service.
 
+use std::collections::HashMap;
+
 use ratekeeper_core::Quota;
 
 use super::Policy;
@@ -44,9 +46,20 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn limits_for(&self, method: &str, route: &str) -> Vec<EndpointLimits> {
-        let on = self.rules.iter().filter(|rule| rule.mode != Mode::Off);
-        let limits = on.filter_map(|rule| {
-            let holds = rule.when.as_ref().map_or(Some(true), |when| when.for_endpoint(method, route));
+        // By group, whether a rule before this one takes every request, or some.
+        let mut taken: HashMap<u16, bool> = HashMap::new();
+        let limits = self.rules.iter().filter_map(|rule| {
+            let mut holds = rule.when.as_ref().map_or(Some(true), |when| when.for_endpoint(method, route));
+            if let Some(group) = rule.first_of.filter(|_| holds != Some(false)) {
+                let before = taken.insert(group, holds == Some(true) || taken.get(&group) == Some(&true));
+                holds = before.map_or(holds, |all| if all { Some(false) } else { None });
+            }
+            if rule.mode == Mode::Off {
+                return None;
+            }
+            if self.rules.iter().any(|other| other.replaces.contains(&rule.name)) {
+                holds = holds.filter(|holds| !holds);
+            }
             let quotas = &self.limits.get(rule.limits).quotas;
             if holds == Some(false) || quotas.is_empty() {
                 return None;

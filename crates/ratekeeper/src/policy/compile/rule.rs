@@ -1,14 +1,14 @@
 //! One rule, ready to be asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ratekeeper_core::{InvalidInput, Level, Name};
+use ratekeeper_core::{Emergency, InvalidInput, Level, Name};
 
 use super::penalty;
 use super::{Compiler, KeyFunction, LimitSets, UNLIMITED};
 use crate::control::{Mode, Switched};
-use crate::engine::{RuleCounters, Terms};
+use crate::engine::{OnOutage, RuleCounters, Scope, Terms};
 use crate::policy::apply::AskedModes;
 use crate::policy::expression::Condition;
 use crate::policy::request::Needs;
@@ -21,6 +21,10 @@ use crate::policy::template::{KeyHashing, Subject, Template};
 pub(in crate::policy) struct Rule {
     pub(in crate::policy) name: Name,
     pub(in crate::policy) when: Option<Condition>,
+    /// The number of its group of which only the first rule has a say.
+    pub(in crate::policy) first_of: Option<u16>,
+    /// Rules that have no say where it applies.
+    pub(in crate::policy) replaces: Box<[Name]>,
     pub(in crate::policy) on_error: OnError,
     pub(in crate::policy) keys: Keys,
     pub(in crate::policy) fallback: Option<Subject>,
@@ -71,6 +75,17 @@ impl Rule {
         }
     }
 
+    /// Whether it denies while the store cannot be asked, if it is enforced.
+    pub(in crate::policy) fn denies_in_outage(&self, switched: Switched) -> bool {
+        let (terms, percent) = (&self.terms, switched.enforce_percent.unwrap_or(self.enforce_percent));
+        let denies = match switched.emergency {
+            Emergency::Lift => false,
+            Emergency::Block => true,
+            Emergency::Off => terms.scope == Scope::Shared && terms.on_outage == OnOutage::Deny,
+        };
+        denies && percent > 0
+    }
+
     fn mode_worked_out(&self, switch: Switched, asked: AskedModes) -> Mode {
         let outside = asked.at_most.or(asked.outside).or(self.outside_mode);
         let service_mode = switch.service_mode.or(outside);
@@ -118,6 +133,8 @@ impl Compiler<'_> {
         let mut rule = Rule {
             name,
             when: spec.when.clone(),
+            first_of: spec.first_of.as_deref().and_then(|group| self.group(group)),
+            replaces: self.names(&spec.replaces)?,
             on_error: spec.on_error,
             fallback: spec.fallback.as_deref().map(Subject::of_fallback),
             limits: limits.add(name, &spec.limits, Level::Default)?,
@@ -138,6 +155,7 @@ impl Compiler<'_> {
                 scope: spec.scope,
                 on_outage: spec.on_outage.unwrap_or(self.spec.on_outage),
                 instances: self.options.instances.get(),
+                any_of: spec.any_of.as_deref().map(Arc::from),
                 penalty: spec.penalty.as_ref().map(|penalty| penalty::of(name, penalty)).transpose()?,
                 counters,
             }),
@@ -145,6 +163,16 @@ impl Compiler<'_> {
         };
         rule.needs = rule.all_needs();
         Ok(rule)
+    }
+
+    /// The number of a group: that of the first rule in it.
+    fn group(&self, group: &str) -> Option<u16> {
+        let mut rules = (0..).zip(&self.spec.rules);
+        rules.find(|(_, rule)| rule.first_of.as_deref() == Some(group)).map(|(number, _)| number)
+    }
+
+    fn names(&self, rules: &BTreeSet<String>) -> Result<Box<[Name]>, InvalidInput> {
+        rules.iter().map(|rule| Name::within(&self.spec.service, rule)).collect()
     }
 
     fn keys(&self, spec: &RuleSpec) -> Keys {

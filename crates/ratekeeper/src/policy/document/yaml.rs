@@ -14,8 +14,20 @@ use super::{Budget, Entry, Node, Place, Value};
 use crate::policy::problem::Problem;
 
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
-    let mut reader =
-        Reader { events: Parser::new_from_str(text), budget: Budget::new(), anchors: HashMap::new() };
+    parse_as(text, scalar)
+}
+
+/// The same with plain values as texts, for documents whose readers know better what is a number.
+pub(super) fn parse_texts(text: &str) -> Result<Node, Problem> {
+    parse_as(text, |text, style| match scalar(text, style) {
+        Value::Null => Value::Null,
+        _ => Value::Text(text.to_owned()),
+    })
+}
+
+fn parse_as(text: &str, scalar: fn(&str, ScalarStyle) -> Value) -> Result<Node, Problem> {
+    let (events, budget) = (Parser::new_from_str(text), Budget::new());
+    let mut reader = Reader { events, budget, anchors: HashMap::new(), scalar };
     let mut root = None;
     loop {
         let (event, at) = reader.next()?;
@@ -46,6 +58,8 @@ struct Reader<'t> {
     /// What aliases stand for. A node is not here while it is still being
     /// read, so none can contain itself.
     anchors: HashMap<usize, Measured>,
+    /// What a scalar is.
+    scalar: fn(&str, ScalarStyle) -> Value,
 }
 
 impl<'t> Reader<'t> {
@@ -67,7 +81,7 @@ impl<'t> Reader<'t> {
             Event::Scalar(text, style, anchor, tag) => {
                 untagged(tag.is_some(), at)?;
                 self.budget.take(1, depth, at)?;
-                let value = scalar(&text, style);
+                let value = (self.scalar)(&text, style);
                 (anchor, Measured { node: Node { value, at }, nodes: 1, height: 0 })
             }
             Event::SequenceStart(anchor, tag) => {

@@ -100,6 +100,7 @@ impl fmt::Debug for MongoSource {
 }
 
 /// Keeps policies as the documents are. Dropping it ends that; the policies stay in force.
+#[must_use = "changes come into force only as long as it is kept"]
 pub struct MongoWatch {
     poller: Arc<Poller>,
     asks: mpsc::Sender<Reply>,

@@ -50,6 +50,9 @@ setters! {
 setters! {
     RuleSpec, |it| it;
     when: Option<Condition>,
+    first_of: Option<String>,
+    any_of: Option<String>,
+    replaces: BTreeSet<String>,
     on_error: OnError,
     fallback: Option<String>,
     plans: Option<PlansSpec>,
@@ -102,6 +105,12 @@ impl PolicySpec {
 }
 
 impl PolicyBuilder {
+    /// The policy as it is, for readers that note themselves what is wrong.
+    #[cfg(feature = "policy")]
+    pub(in crate::policy) fn unchecked(self) -> PolicySpec {
+        self.0
+    }
+
     /// The policy; `source` is what problems call it.
     ///
     /// # Errors
@@ -139,6 +148,9 @@ impl RuleSpec {
         Self {
             name: name.into(),
             when: None,
+            first_of: None,
+            any_of: None,
+            replaces: BTreeSet::new(),
             on_error: OnError::default(),
             keys: keys.into(),
             fallback: None,

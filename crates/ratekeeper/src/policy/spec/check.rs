@@ -8,7 +8,9 @@ use ratekeeper_core::{
 };
 
 use super::reader::push_field;
-use super::{CostSpec, KEYS_MAX, KeySpec, Limits, NamedQuota, Network, OnError, RuleSpec, Scope};
+use super::{
+    CostSpec, KEYS_MAX, KeySpec, Limits, NamedQuota, Network, OnError, REPLACES_MAX, RuleSpec, Scope,
+};
 use crate::control::ALL_RULES;
 use crate::policy::problem::{Problem, Problems, quoted};
 use crate::policy::template::{KeyHashing, Template};
@@ -22,6 +24,8 @@ pub(super) const A_NAME: &str = "a name of 1 to 128 printable ASCII characters";
 const _: () = assert!(NAME_BYTES_MAX == 128, "A_NAME says so");
 pub(super) const AT_LEAST_ONE_RULE: &str = "at least one rule; `mode = \"off\"` switches all of them off";
 pub(super) const A_QUOTA_NAME: &str = "a name of printable ASCII characters";
+pub(super) const A_GROUP: &str = "the name of a group of rules, 1 to 128 printable ASCII characters";
+pub(super) const ANOTHER_RULE: &str = "the name of another rule";
 pub(super) const A_FALLBACK: &str = "a key for all requests that have none, such as \"nobody\"";
 /// What a length of time may be, for errors.
 pub const A_LENGTH_OF_TIME: &str =
@@ -34,8 +38,10 @@ impl Problems {
     /// Adds what is wrong with rules, alone and together.
     pub(super) fn of_rules(&mut self, rules: &[RuleSpec], hash_keys: bool) {
         let (mut names, mut owners) = (HashSet::new(), HashMap::new());
+        let all: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         for rule in rules {
             rule.check(self);
+            rule.check_groups(&all, self);
             rule.check_keys(hash_keys, self);
             let named = rule_name(&rule.name).and_then(|()| {
                 let is_known = !names.insert(rule.name.as_str());
@@ -97,7 +103,31 @@ impl RuleSpec {
         }
     }
 
+    /// Notes what is wrong with how it goes together with others.
+    fn check_groups(&self, rules: &HashSet<&str>, problems: &mut Problems) {
+        let mut note = |field: &str, checked: Checked| {
+            problems.checked(checked, || self.place_of(field));
+        };
+        for (field, group) in [("first_of", &self.first_of), ("any_of", &self.any_of)] {
+            let Some(group) = group else { continue };
+            note(field, unless(group.trim().is_empty() || !is_name(group), quoted(group), A_GROUP));
+        }
+        note("replaces", so_many("rules", self.replaces.len(), 0, REPLACES_MAX));
+        for name in self.replaces.iter().take(REPLACES_MAX) {
+            let is_other = *name != self.name && rules.contains(name.as_str());
+            note("replaces", unless(!is_other, quoted(name), ANOTHER_RULE));
+        }
+        if self.any_of.is_some() && self.penalty.is_some() {
+            let expected = "one of them: where another rule of the group admits, a denial is none";
+            note("penalty", Err(Problem::of("`penalty` beside `any_of`", expected)));
+        }
+    }
+
+    /// A rule without a limit may still keep others from having a say.
     fn limits_somebody(&self) -> Checked {
+        if self.first_of.is_some() || !self.replaces.is_empty() {
+            return Ok(());
+        }
         let is_nobody = self.all_limits().all(|limits| *limits == Limits::Unlimited);
         let expected = "a limit, here or in `plans` or `custom`: this limits nobody";
         unless(is_nobody, quoted("unlimited"), expected)

@@ -1,14 +1,18 @@
 //! One rule.
 
+use std::collections::BTreeSet;
+
 use ratekeeper_core::{Algorithm, LIMIT_MAX};
 
-use super::check::{A_FALLBACK, A_NAME, EACH_TEMPLATE_ONCE, so_many};
+use super::check::{A_FALLBACK, A_GROUP, A_NAME, ANOTHER_RULE, EACH_TEMPLATE_ONCE, so_many};
 use super::limits::{Counting, stated};
 use super::penalty::PENALTY;
 use super::policy::POLICY;
 use super::reader::{Cursor, Fields, Reader};
 use super::shape::Shape;
-use super::{CostSpec, KEYS_MAX, KeySpec, Limits, OnError, OverridesSpec, Places, RuleSpec, Scope};
+use super::{
+    CostSpec, KEYS_MAX, KeySpec, Limits, OnError, OverridesSpec, Places, REPLACES_MAX, RuleSpec, Scope,
+};
 use crate::control::Mode;
 use crate::engine::OnOutage;
 use crate::policy::document::Value;
@@ -16,9 +20,9 @@ use crate::policy::expression::{Condition, Cost};
 
 pub(super) static RULE: Shape = Shape {
     what: "a rule",
-    fields: "name when on_error keys caller_key fallback quota quotas rps rpm rph rpd algorithm \
-             burst cost cost_on_error per_request plan plans custom unlimited allow scope overrides mode \
-             enforce_percent on_outage penalty",
+    fields: "name when first_of any_of replaces on_error keys caller_key fallback quota quotas rps rpm rph rpd algorithm \
+             burst cost cost_on_error per_request plan plans custom unlimited allow scope overrides \
+             mode enforce_percent on_outage penalty",
     neighbours: &[
         (&POLICY, "it in the policy itself; in TOML, above the first [[rules]]"),
         (&PENALTY, "it under `penalty`"),
@@ -56,6 +60,9 @@ impl Reader {
         let fallback = fields.get("fallback").and_then(|at| self.text(&at, A_FALLBACK));
         Some(RuleSpec {
             when: fields.get("when").and_then(|at| self.parsed(&at, an_expression, Condition::parse)),
+            first_of: fields.get("first_of").and_then(|at| self.text(&at, A_GROUP)).map(str::to_owned),
+            any_of: fields.get("any_of").and_then(|at| self.text(&at, A_GROUP)).map(str::to_owned),
+            replaces: fields.get("replaces").map(|at| self.replaces(&at)).unwrap_or_default(),
             on_error: fields
                 .get("on_error")
                 .and_then(|at| self.word(&at, &OnError::NAMES))
@@ -139,6 +146,16 @@ impl Reader {
         let templates: Option<Vec<_>> = templates.into_iter().collect();
         // Of templates that are wrong, enough is noted.
         Some(templates.map_or(KeySpec::Caller, KeySpec::Templates))
+    }
+
+    /// The names of rules, one or a list of them.
+    fn replaces(&mut self, at: &Cursor<'_>) -> BTreeSet<String> {
+        let items = self.one_or_more(at);
+        if self.checked(at, so_many("rules", items.len(), 0, REPLACES_MAX)).is_none() {
+            return BTreeSet::new();
+        }
+        let names = items.iter().filter_map(|item| self.text(item, ANOTHER_RULE));
+        names.map(str::to_owned).collect()
     }
 
     fn cost(&mut self, fields: &Fields<'_>) -> CostSpec {

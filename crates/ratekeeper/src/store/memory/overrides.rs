@@ -89,7 +89,7 @@ impl OverrideTable {
     /// Adds an override for which there is room, or replaces the one there is.
     pub(super) fn put(&self, scoped: ScopedOverride) {
         let Ok(fingerprint) = scoped.scope().map(|scope| self.fingerprinter.scope(scope)) else { return };
-        let ScopedOverride { endpoint, organisation, project, to } = scoped;
+        let ScopedOverride { endpoint, organisation, project, to, server: _ } = scoped;
         self.write().insert(fingerprint, Entry { endpoint, organisation, project, to });
         self.any.store(true, Ordering::Release);
     }
@@ -120,6 +120,7 @@ impl Entry {
             organisation: self.organisation.clone(),
             project: self.project.clone(),
             to: self.to.clone(),
+            server: None,
         }
     }
 }
@@ -138,6 +139,7 @@ impl MemoryStore {
             organisation: scope.organisation_id().to_owned(),
             project: scope.project_id().map(ToOwned::to_owned),
             to,
+            server: None,
         });
         Ok(())
     }

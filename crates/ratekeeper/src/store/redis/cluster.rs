@@ -9,13 +9,12 @@ mod report;
 mod survey;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ::redis::{Cmd, RedisError, Value};
 use arc_swap::ArcSwap;
 use ratekeeper_core::{Clock, Timestamp};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use self::node::{Node, Topology};
 pub use self::report::{ClusterNode, ClusterReport};
@@ -24,6 +23,7 @@ use super::encode::Item;
 use super::lane::{Errand, Lane, Manner, Refused, Reply};
 use super::lanes::LaneMaker;
 use super::link::{out_of_time, timeout};
+use super::pauses::Pauses;
 use super::redirect::{Place, Redirect};
 use super::route::Part;
 use super::wire::Address;
@@ -32,12 +32,8 @@ use crate::store::{Health, StoreError, StoreErrorKind};
 
 /// How often a call is sent from node to node: nodes that disagree for longer are given up.
 const HOPS_MAX: u32 = 8;
-/// The first wait for keys that are in between two nodes, ...
-const IN_BETWEEN: Duration = Duration::from_millis(1);
-/// ... and how often it doubles.
-const DOUBLINGS_MAX: u32 = 4;
 /// How many nodes a store connects to: as many as clusters can have.
-const NODES_MAX: usize = 1_000;
+pub(super) const NODES_MAX: usize = 1_000;
 
 /// The nodes of a cluster.
 #[derive(Debug)]
@@ -143,7 +139,10 @@ impl Cluster {
     /// Asks the node that has the slot, wherever that goes meanwhile.
     pub(super) async fn ask(&self, part: Part, item: Item) -> Result<Reply, StoreError> {
         let end = self.end_of_call();
-        let lane = self.lane(part, end).await?;
+        let Some(lane) = self.known_lane(part) else {
+            // Some of the total goes by before there is a lane, whose own would begin only then.
+            return self.ask_until(end, part, item).await;
+        };
         match lane.run(Errand { item, part, manner: Manner::Together }).await {
             Ok(reply) => Ok(reply),
             Err(refused) => self.redirected(end, lane, refused).await,
@@ -215,17 +214,26 @@ impl Cluster {
 
     /// A connection to the node that has a slot.
     async fn lane(&self, part: Part, end: Instant) -> Result<Arc<Lane>, StoreError> {
-        if let Some(node) = self.topology.load().node(part) {
-            return Ok(Arc::clone(node.lanes.pick()));
+        match self.known_lane(part) {
+            Some(lane) => Ok(lane),
+            None => self.uncovered(part, end).await.inspect_err(|error| self.count(error)),
         }
-        self.uncovered(part, end).await.inspect_err(|error| self.count(error))
+    }
+
+    fn known_lane(&self, part: Part) -> Option<Arc<Lane>> {
+        Some(Arc::clone(self.topology.load().node(part)?.lanes.pick()))
+    }
+
+    /// The name of the node that has a slot, as far as this process knows.
+    pub(super) fn server_of(&self, part: Part) -> Option<String> {
+        Some(self.topology.load().node(part)?.lanes.pick().link().server.clone())
     }
 
     /// Waits for a topology where none is known.
     async fn uncovered(&self, part: Part, end: Instant) -> Result<Arc<Lane>, StoreError> {
         self.settled(end).await?;
-        if let Some(node) = self.topology.load().node(part) {
-            return Ok(Arc::clone(node.lanes.pick()));
+        if let Some(lane) = self.known_lane(part) {
+            return Ok(lane);
         }
         self.changed.notify_one();
         let why = format!(
@@ -288,7 +296,7 @@ impl Cluster {
     fn replace(&self, survey: &Survey) {
         let _updates = self.updating();
         let before = self.topology.load_full();
-        let after = Topology::of(survey, &before, |place| self.connect(place));
+        let after = Topology::of(survey, &before, NODES_MAX, |place| self.connect(place));
         let left = before.nodes.iter().filter(|node| after.at(&node.place).is_none());
         let left = left.map(|node| node.lanes.health().counts_alone());
         {
@@ -314,12 +322,12 @@ struct Trip<'c> {
     /// Where it was sent last.
     lane: Arc<Lane>,
     hops: u32,
-    waits: u32,
+    pauses: Pauses,
 }
 
 impl<'c> Trip<'c> {
-    const fn new(cluster: &'c Cluster, end: Instant, lane: Arc<Lane>) -> Self {
-        Self { cluster, end, lane, hops: 0, waits: 0 }
+    fn new(cluster: &'c Cluster, end: Instant, lane: Arc<Lane>) -> Self {
+        Self { cluster, end, lane, hops: 0, pauses: Pauses::default() }
     }
 
     /// Finds the next node by what the last one has said; how the call goes there.
@@ -339,7 +347,8 @@ impl<'c> Trip<'c> {
                 Manner::Asking
             }
             Redirect::TryAgain => {
-                self.wait().await;
+                // Keys are in between for as long as one slot is moving.
+                self.pauses.wait(self.end).await;
                 self.lane = self.cluster.lane(part, self.end).await?;
                 Manner::Alone
             }
@@ -356,13 +365,6 @@ impl<'c> Trip<'c> {
         self.lane = Arc::clone(node.lanes.pick());
     }
 
-    /// Keys are in between for as long as one slot is moving.
-    async fn wait(&mut self) {
-        let longest = IN_BETWEEN * (1 << self.waits.min(DOUBLINGS_MAX));
-        self.waits += 1;
-        sleep(longest.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
-    }
-
     /// A place without a host is on the machine of the node that named it.
     fn whole(&self, place: &Place) -> Place {
         let own = || Place::read(&self.lane.link().server).map(|own| own.host);
@@ -377,5 +379,82 @@ impl<'c> Trip<'c> {
         }
         let why = format!("{} of the cluster says that {redirect}", self.lane.link().server);
         StoreError::new(StoreErrorKind::Unavailable, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use ratekeeper_core::{Check, Key, Name, Quota};
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::RedisStore;
+    use crate::store::StoreUrl;
+    use crate::store::failures::FailureLog;
+    use crate::store::redis::layout::Layout;
+    use survey::Range;
+
+    const TOTAL: Duration = Duration::from_millis(200);
+
+    /// A server to which connections can be made, and which says nothing.
+    fn silent() -> (TcpListener, Place) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::read(&listener.local_addr().unwrap().to_string()).unwrap();
+        (listener, place)
+    }
+
+    /// Where its nodes are is not known.
+    fn cluster(seed: &Place) -> Arc<Cluster> {
+        let url: StoreUrl = format!("redis+cluster://{seed}").parse().unwrap();
+        let builder = RedisStore::builder(url.as_str()).deadline(TOTAL).total(TOTAL);
+        let maker = builder.maker(&Arc::new(FailureLog::new("test".to_owned())), &Handle::current());
+        Cluster::start("test".to_owned(), builder.seeds(&url).unwrap(), maker)
+    }
+
+    fn survey(places: impl Iterator<Item = Place>) -> Survey {
+        let ranges = (0..).zip(places).map(|(slot, place)| Range { first: slot, last: slot, place });
+        Survey { epoch: 1, is_ok: true, ranges: ranges.collect() }
+    }
+
+    /// The first survey comes late, and then the node is silent: both together are one call.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_for_the_nodes_ends_with_its_total() {
+        let (_listener, place) = silent();
+        let (cluster, quota) = (cluster(&place), "5/s".parse::<Quota>().unwrap());
+        let charge = ratekeeper_core::Charge::new(Key::new(Name::RAW, "s").unwrap(), &quota);
+        let item = Item::check(&Layout::tagged("", None), &Check::one(&charge));
+        let begun = Instant::now();
+        let late = async {
+            tokio::time::advance(TOTAL * 3 / 4).await;
+            cluster.replace(&survey([place.clone()].into_iter()));
+            cluster.known.send_replace(Known::Yes);
+        };
+        let (answer, ()) = tokio::join!(cluster.ask(Part(0), item), late);
+        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Timeout);
+        assert_eq!(begun.elapsed(), TOTAL);
+    }
+
+    /// A cluster that names others all the time, each of which may be asked by calls that are under way.
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_come_and_go_are_bounded() {
+        let (_listener, place) = silent();
+        let cluster = cluster(&place);
+        let places = |from: u16, count: u16| {
+            let host = place.host.clone();
+            (from..from + count).map(move |port| Place { host: host.clone(), port })
+        };
+        for round in 1..4 {
+            cluster.replace(&survey(places(round * 1_000, 600)));
+            assert!(cluster.topology.load().nodes.len() <= NODES_MAX, "round {round}");
+            let has_slots = |node: &&Arc<Node>| node.has_slots();
+            assert_eq!(cluster.topology.load().nodes.iter().filter(has_slots).count(), 600);
+        }
+        let full = cluster.topology.load().nodes.len();
+        assert_eq!(full, NODES_MAX, "those that calls may be under way to stay, as far as there is room");
+        let error = cluster.node_at(&Place { port: 9, ..place.clone() }).unwrap_err().to_string();
+        assert!(error.contains("more than 1000 nodes"), "{error}");
     }
 }

@@ -27,13 +27,14 @@ pub(super) async fn follow(store: Weak<Inner>) {
         {
             let Some(store) = store.upgrade() else { return };
             store.failures.settle();
+            let since = store.control.changes();
             match store.read_switches().await {
                 Ok((switches, wrong)) => {
                     if let Some(wrong) = wrong.as_ref().filter(|_| !complained) {
                         tracing::warn!(reason = wrong, "a switch in the store is not obeyed");
                     }
                     complained = wrong.is_some();
-                    store.control.replace(switches);
+                    store.control.replace(since, switches);
                 }
                 // An outage is the breaker's to log.
                 Err(error) if error.is_transient() || store.is_away() => {}
@@ -127,7 +128,13 @@ impl Control for RedisStore {
     }
 
     fn read_switches(&self) -> StoreFuture<'_, Switches> {
-        StoreFuture::pending(async { Ok(self.inner.read_switches().await?.0) })
+        StoreFuture::pending(async {
+            let since = self.inner.control.changes();
+            let switches = self.inner.read_switches().await?.0;
+            // What was looked at is what decides from here on, not half a second later.
+            self.inner.control.replace(since, switches.clone());
+            Ok(switches)
+        })
     }
 
     fn set_switch<'a>(&'a self, rule: &'a str, switch: Switch) -> StoreFuture<'a, ()> {

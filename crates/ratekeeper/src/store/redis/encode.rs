@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::layout::{CLASSES, Class, Layout, quota_part};
 use super::penal;
 use super::script::{
-    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, MOVING_BYTES, PLAN_BYTES,
-    TERMS_BYTES, TOLD_BYTES, TTL_BYTES,
+    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, HEADER_BYTES, MOVING_BYTES,
+    PLAN_BYTES, TERMS_BYTES, TOLD_BYTES, TTL_BYTES,
 };
 
 /// An item of a batch.
@@ -82,25 +82,27 @@ pub(super) struct Target<'a> {
     pub(super) any_window: bool,
 }
 
-const SHADOW: u8 = 1;
-const OVERRIDABLE: u8 = 2;
-const LIFTED: u8 = 4;
-const BLOCKED: u8 = 8;
-const BY_THE_CLOCK: u8 = 16;
-const CLOSED_BUCKET: u8 = 32;
-const ANY_WINDOW: u8 = 64;
+pub(super) const SHADOW: u8 = 1;
+pub(super) const OVERRIDABLE: u8 = 2;
+pub(super) const LIFTED: u8 = 4;
+pub(super) const BLOCKED: u8 = 8;
+pub(super) const BY_THE_CLOCK: u8 = 16;
+pub(super) const CLOSED_BUCKET: u8 = 32;
+pub(super) const ANY_WINDOW: u8 = 64;
 /// How the script tells a value.
 const VALUE_TOLD: u8 = 2;
 /// The algorithm number of counters that Application Kit shares.
-const KIT: u8 = 7;
-/// What a charge on a log or on leases counts as of the server's time, ...
-const LIST_MICROS_MAX: usize = 200;
+pub(super) const KIT: u8 = 7;
+/// Bytes of a change before its charge: how, the receipt, its key, the note.
+pub(super) const CHANGE_BYTES: usize = 1 + 8 + 4 + 2 + 2 + 4 + 8;
+/// What a charge on a log or on leases counts as of the server's time, as `tests/redis/fullest.rs` measures it, ...
+const LIST_MICROS_MAX: usize = 85;
 /// ... any other one, ...
 const CHARGE_MICROS_MAX: usize = 25;
-/// ... and one that takes the careful way: under an id, to give back, or a counter of a penalty.
-const CAREFUL_MICROS_MAX: usize = 60;
-/// Counters of a penalty: gate, strikes, offences.
-const PENALTY_COUNTERS: usize = 3;
+/// ... one that takes the careful way, under an id or to give back, in a value with as many counters as there may be, ...
+const CAREFUL_MICROS_MAX: usize = 55;
+/// ... and a penalty, whose three counters are in one value.
+const PENALTY_MICROS_MAX: usize = 11;
 /// The kind of items that only look; those of checks are one less, and all others more.
 const PEEK: u8 = 1;
 /// The kind of items that have penalties.
@@ -175,6 +177,7 @@ impl Item {
         }
         item.body.extend_from_slice(&id.map_or(0, |(_, digest)| digest).to_le_bytes());
         for Change { target, units, receipt, note } in changes {
+            let start = item.body.len();
             let (kind, units) = match units {
                 Units::Refund(units) => (0, units),
                 Units::TopUp(units) => (1, units),
@@ -185,6 +188,7 @@ impl Item {
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
             item.refer(key);
             item.noted(note);
+            debug_assert_eq!(item.body.len() - start, CHANGE_BYTES);
             let flags = flags_of(&target.quota, target.any_window);
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
             terms(&mut item.body, head, target.tag, units, &target.quota, target.own_window);
@@ -439,7 +443,8 @@ impl Item {
         let lists = self.keys.iter().filter(|key| key.class == Class::List).count();
         let is_plain = self.body.first().is_none_or(|kind| *kind <= PEEK);
         let each = if is_plain { CHARGE_MICROS_MAX } else { CAREFUL_MICROS_MAX };
-        lists * LIST_MICROS_MAX + (self.asked.charges + PENALTY_COUNTERS * self.asked.penalties) * each
+        let others = self.asked.charges.saturating_sub(lists);
+        lists * LIST_MICROS_MAX + others * each + self.asked.penalties * PENALTY_MICROS_MAX
     }
 
     /// How many keys it has.
@@ -563,12 +568,13 @@ pub(super) fn call<'i>(items: &'i [&'i Item], now: Option<Timestamp>) -> Call<'i
         begins[class] = begins[class - 1] + by_class[class - 1].len() as u16;
     }
     let size = items.iter().map(|item| item.plan.len() + item.body.len()).sum::<usize>();
-    let mut batch = Vec::with_capacity(24 + size);
+    let mut batch = Vec::with_capacity(HEADER_BYTES + size);
     let now = now.map_or(-1.0, |now| now.as_micros() as f64);
     batch.extend_from_slice(&now.to_le_bytes());
     for count in [items.len(), plans.distinct.len()].into_iter().chain(by_class.iter().map(Vec::len)) {
         batch.extend_from_slice(&(count as u16).to_le_bytes());
     }
+    debug_assert_eq!(batch.len(), HEADER_BYTES);
     plans.distinct.iter().for_each(|plan| batch.extend_from_slice(plan));
     let (mut kept, mut first) = (Vec::new(), 0);
     for (item, plan) in items.iter().zip(&plans.numbers) {
@@ -614,5 +620,45 @@ impl<'i> Plans<'i> {
             self.distinct.len() - 1
         });
         self.numbers.push(index as u16 + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratekeeper_core::{CHARGES_MAX, Charges, LIST_CHARGES_MAX, Name, PENALTIES_MAX, Penalty};
+
+    use super::super::lane::BATCH_MICROS_MAX;
+    use super::*;
+
+    /// A check is never cut, so bounds on checks have to see to it that none is longer than a batch.
+    #[test]
+    fn the_check_with_most_work_counts_as_no_more_than_a_batch() {
+        let quota = |text: &str| text.parse::<Quota>().unwrap();
+        let (log, own, one) =
+            (quota("9/h sliding_log"), quota("9/h sliding_window"), quota("1/h fixed_window"));
+        let bucket = quota("9/h");
+        let name = |index: usize| Name::new(&format!("r{index}")).unwrap();
+        let mut charges = Charges::new();
+        for index in 0..CHARGES_MAX {
+            let quota = if index < LIST_CHARGES_MAX { &log } else { &own };
+            charges.push(Charge::new(Key::new(name(index), "ann").unwrap(), quota)).unwrap();
+        }
+        let part = |index: usize, part: &str| Name::joined(name(index), part).unwrap();
+        let penalties: Vec<Penalty<'_>> = (0..PENALTIES_MAX)
+            .map(|index| Penalty {
+                gate: (part(index, "penalty"), &one),
+                strikes: (part(index, "strikes"), &one),
+                offences: Some((part(index, "offences"), &bucket)),
+                sentences: std::slice::from_ref(&one),
+                subject: b"ann",
+                enforcement: Enforcement::Enforce,
+                charges: index..index + 1,
+                counts: true,
+            })
+            .collect();
+        let check = charges.check().unwrap().with_penalties(&penalties).unwrap();
+        let once = Reservation::once("id", std::time::Duration::from_secs(60)).unwrap();
+        let work = Item::once(&Layout::new(""), &check, &once, Vec::new()).work_micros();
+        assert!((4_000..=BATCH_MICROS_MAX).contains(&work), "{work}");
     }
 }

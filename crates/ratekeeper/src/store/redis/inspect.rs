@@ -25,23 +25,36 @@ impl RedisStore {
         rule: &str,
         subject: &[u8],
     ) -> Result<Vec<StoredCounter>, StoreError> {
-        self.inner.counters_of(rule, subject).await
+        let found = self.inner.counters_of(rule, subject).await?;
+        Ok(found.into_iter().map(|(_, counter)| counter).collect())
+    }
+
+    /// The same with the node of a cluster that they are on.
+    pub(super) async fn counters_on(
+        &self,
+        rule: &str,
+        subject: &[u8],
+    ) -> Result<Vec<(Option<String>, StoredCounter)>, StoreError> {
+        let found = self.inner.counters_of(rule, subject).await?;
+        Ok(found.into_iter().map(|(part, counter)| (self.inner.server_of(part), counter)).collect())
     }
 }
 
 impl Inner {
-    /// The packed counters of a rule and subject, those of long windows last.
+    /// The packed counters of a rule and subject and where they are, those of long windows last.
     pub(super) async fn counters_of(
         &self,
         rule: &str,
         subject: &[u8],
-    ) -> Result<Vec<StoredCounter>, StoreError> {
+    ) -> Result<Vec<(Part, StoredCounter)>, StoreError> {
         let (end, mut found) = (self.end_of_call(), Vec::new());
         let key = Key::new(Name::RAW, subject)?;
         for is_long in [false, true] {
             let name = self.layout.packed(rule, subject, is_long);
             for (part, name) in self.layout.names_of(key, name) {
-                found.extend(self.counters_at(end, part, &name).await?);
+                let counters = self.counters_at(end, part, &name).await;
+                let counters = counters.map_err(|error| self.named(part, error))?;
+                found.extend(counters.into_iter().map(|counter| (part, counter)));
             }
         }
         Ok(found)
@@ -61,7 +74,7 @@ impl Inner {
     }
 
     /// The time that checks would be judged at.
-    async fn instant(&self, end: Instant, part: Part) -> Result<Timestamp, StoreError> {
+    pub(super) async fn instant(&self, end: Instant, part: Part) -> Result<Timestamp, StoreError> {
         if self.is_clock_given() {
             return Ok(self.route.now());
         }

@@ -9,6 +9,7 @@ use ratekeeper_core::{Override, OverrideScope};
 use tokio::time::Instant;
 
 use super::answer::garbled;
+use super::lane::Lane;
 use super::route::{Part, send};
 use super::{Inner, RedisStore, TEST_TTL_MILLIS, override_hash};
 use crate::store::{Overrides, ScopedOverride, StoreError, StoreErrorKind, StoreFuture};
@@ -52,6 +53,11 @@ impl Inner {
         self.ttl_millis_min == TEST_TTL_MILLIS
     }
 
+    /// Says which node of a cluster it was that failed.
+    pub(super) fn of_node(&self, node: &Lane, error: StoreError) -> StoreError {
+        if self.route.cluster().is_some() { error.at(&node.link().server) } else { error }
+    }
+
     fn override_key(&self, scope: OverrideScope<'_>) -> Vec<u8> {
         let mut key = Vec::new();
         self.layout.override_of(scope, &mut key);
@@ -69,10 +75,21 @@ impl Inner {
         for (name, value) in override_hash::write(&to) {
             replace.arg(name).arg(value);
         }
-        self.send::<()>(self.layout.part_of_organisation(scope.organisation_id()), replace).await
+        let part = self.layout.part_of_organisation(scope.organisation_id());
+        self.send::<()>(part, replace).await.map_err(|error| self.named(part, error))
     }
 
+    /// The override at a key, if it is live.
     async fn override_at(
+        &self,
+        end: Instant,
+        part: Part,
+        key: &[u8],
+    ) -> Result<Option<Override>, StoreError> {
+        self.read_override(end, part, key).await.map_err(|error| self.named(part, error))
+    }
+
+    async fn read_override(
         &self,
         end: Instant,
         part: Part,
@@ -121,7 +138,8 @@ impl Inner {
             loop {
                 let mut scan = cmd("SCAN");
                 scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-                let page = send(node.link(), self.end_of_call(), &scan).await?;
+                let page = send(node.link(), self.end_of_call(), &scan).await;
+                let page = page.map_err(|error| self.of_node(&node, error))?;
                 let (next, found): (u64, Vec<Vec<u8>>) = from_redis_value(page).map_err(|_| garbled())?;
                 keys.extend(found.into_iter().filter_map(|key| Some((name(&key)?, key))));
                 if keys.len() > LISTED_MAX {
@@ -175,11 +193,9 @@ impl Inner {
                 self.layout.part_of_organisation(organisation)
             };
             let found = self.read_all(keys, part).await?.into_iter();
-            all.extend(found.map(|((endpoint, organisation, project), to)| ScopedOverride {
-                endpoint,
-                organisation,
-                project,
-                to,
+            all.extend(found.map(|((endpoint, organisation, project), to)| {
+                let server = self.server_of(self.layout.part_of_organisation(&organisation));
+                ScopedOverride { endpoint, organisation, project, to, server }
             }));
         }
         all.sort_by(|left, right| left.by().cmp(&right.by()));
@@ -189,8 +205,8 @@ impl Inner {
     async fn delete(&self, part: Part, key: &[u8]) -> Result<bool, StoreError> {
         let end = self.end_of_call();
         let is_live = self.override_at(end, part, key).await.map_or(true, |found| found.is_some());
-        let deleted: usize = self.send_until(end, part, Cmd::del(key)).await?;
-        Ok(deleted > 0 && is_live)
+        let deleted = self.send_until::<usize>(end, part, Cmd::del(key)).await;
+        Ok(deleted.map_err(|error| self.named(part, error))? > 0 && is_live)
     }
 
     async fn clear(&self, organisation: &str, project: Option<&str>) -> Result<usize, StoreError> {
@@ -234,5 +250,8 @@ impl Overrides for RedisStore {
 
     fn clear<'a>(&'a self, organisation: &'a str, project: Option<&'a str>) -> StoreFuture<'a, usize> {
         StoreFuture::pending(self.inner.clear(organisation, project))
+    }
+    fn server_of(&self, organisation: &str) -> Option<String> {
+        self.inner.server_of(self.inner.layout.part_of_organisation(organisation))
     }
 }

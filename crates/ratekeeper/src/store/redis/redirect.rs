@@ -5,7 +5,7 @@ use std::fmt;
 use redis::RedisError;
 
 /// The longest name of a host that is followed, in bytes.
-const HOST_BYTES_MAX: usize = 255;
+pub(super) const HOST_BYTES_MAX: usize = 255;
 
 /// Where the keys of a call are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -122,15 +122,16 @@ impl SpreadStore {
     /// # Errors
     /// Which does not, and why.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let pinged =
-            all(self.inner.servers.iter().map(|server| async move {
-                server.store.ping().await.map_err(|error| server.named(&error))
-            }));
+        let pinged = all(self
+            .inner
+            .servers
+            .iter()
+            .map(|server| async move { server.store.ping().await.map_err(|error| server.named(error)) }));
         pinged.await.into_iter().collect()
     }
 
-    /// The packed counters of a rule and subject, with the server that they are on: more than one server has some
-    /// after servers were added or taken away.
+    /// The packed counters of a rule and subject, with the server, or the node of a cluster, that they are on: more than
+    /// one server has some after servers were added or taken away.
     ///
     /// # Errors
     /// If a server does not answer, or has something else at the key.
@@ -140,9 +141,11 @@ impl SpreadStore {
         subject: &[u8],
     ) -> Result<Vec<(String, StoredCounter)>, StoreError> {
         let found = all(self.inner.servers.iter().map(|server| async move {
-            let counters = server.store.stored_counters(rule, subject).await;
-            let counters = counters.map_err(|error| server.named(&error))?;
-            Ok(counters.into_iter().map(|counter| (server.name.clone(), counter)).collect::<Vec<_>>())
+            let counters = server.store.counters_on(rule, subject).await;
+            let counters = counters.map_err(|error| server.named(error))?.into_iter();
+            let named =
+                |(node, counter): (Option<String>, _)| (node.unwrap_or_else(|| server.name.clone()), counter);
+            Ok(counters.map(named).collect::<Vec<_>>())
         }));
         let found: Result<Vec<_>, StoreError> = found.await.into_iter().collect();
         Ok(found?.into_iter().flatten().collect())
@@ -151,8 +154,8 @@ impl SpreadStore {
 
 impl Server {
     /// Says which server it was.
-    fn named(&self, error: &StoreError) -> StoreError {
-        StoreError::new(error.kind(), format!("{}: {error}", self.name))
+    fn named(&self, error: StoreError) -> StoreError {
+        error.at(&self.name)
     }
 }
 
@@ -192,33 +195,34 @@ impl Spread {
         if !check.is_peek() {
             self.counts.spanning.fetch_add(1, Ordering::Relaxed);
         }
-        let answers = all(portions
-            .iter()
-            .map(|portion| async move { self.store(portion.part).judged(&portion.of(check)).await }));
+        let answers = all(portions.iter().map(|portion| async move {
+            self.store(portion.part).judged(portion.part.0, &portion.of(check)).await
+        }));
         let answers = Answers::new(portions, answers.await);
         if !check.is_peek() && !answers.may_stand() {
             self.give_back(check, &answers, end).await;
         }
-        answers.joined(check)
+        answers.joined(check, end)
     }
 
     /// Gives back what was charged in vain, within what is left of the time of the call.
     async fn give_back(&self, check: &Check<'_>, answers: &Answers<'_, '_>, end: Instant) {
         let refunds = all(answers.admitted().map(|(portion, judged)| async move {
-            let outcome = by(end, self.undo(portion, check, &judged.decision)).await;
-            self.count_refund(&outcome);
+            let refund = self.refund_in(portion, check, &judged.decision, LIMIT_MAX);
+            self.count_refund(&by(end, refund).await);
         }));
         refunds.await;
     }
 
-    /// Gives the charges of a part back.
-    async fn undo(
+    /// Gives charges of a part back.
+    async fn refund_in(
         &self,
         portion: &Portion<'_>,
         check: &Check<'_>,
         decision: &Decision,
+        units: u32,
     ) -> Result<u64, StoreError> {
-        self.store(portion.part).refund(&portion.of(check), decision, LIMIT_MAX).await
+        self.store(portion.part).refund(&portion.of(check), decision, units).await
     }
 
     fn count_refund(&self, outcome: &Result<u64, StoreError>) {
@@ -229,25 +233,30 @@ impl Spread {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives `units` of a decision back, in every part that has charged some; says what came of it in each.
-    async fn refund(
-        &self,
-        check: &Check<'_>,
-        decision: &Decision,
-        units: u32,
-    ) -> Result<Vec<Result<u64, StoreError>>, StoreError> {
+    /// Gives `units` of a decision back, in every part that has charged some, within the total of a call.
+    async fn refund(&self, check: &Check<'_>, decision: &Decision, units: u32) -> Result<u64, StoreError> {
         let portions = self.split(check)?.into_portions(check);
         let charged = portions.iter().filter(|portion| portion.is_charged_by(decision));
-        let refunds = charged.map(|portion| async move {
-            self.store(portion.part).refund(&portion.of(check), decision, units).await
-        });
-        Ok(all(refunds).await)
+        let refunds = all(charged.map(|portion| self.refund_in(portion, check, decision, units)));
+        refunds.await.into_iter().sum()
+    }
+
+    /// The same as the second step of a call, which must be over by `end`: what a check has charged in vain.
+    async fn undo(&self, check: &Check<'_>, decision: &Decision, end: Instant) -> Result<u64, StoreError> {
+        let portions = self.split(check)?.into_portions(check);
+        let charged = portions.iter().filter(|portion| portion.is_charged_by(decision));
+        let refunds = all(charged.map(|portion| async move {
+            let outcome = by(end, self.refund_in(portion, check, decision, LIMIT_MAX)).await;
+            self.count_refund(&outcome);
+            outcome
+        }));
+        refunds.await.into_iter().sum()
     }
 
     /// Wherever a counter may be: before servers were added it was elsewhere.
     async fn reset(&self, key: Key<'_>, algorithm: Algorithm) -> Result<bool, StoreError> {
         let resets = all(self.servers.iter().map(|server| async move {
-            server.store.reset(key, algorithm).await.map_err(|error| server.named(&error))
+            server.store.reset(key, algorithm).await.map_err(|error| server.named(error))
         }));
         let was_there: Result<Vec<bool>, StoreError> = resets.await.into_iter().collect();
         Ok(was_there?.contains(&true))
@@ -284,7 +293,7 @@ impl<'p, 'a> Answers<'p, 'a> {
     }
 
     /// One decision of all, or why there is none. A part that did not answer has no say in a denial.
-    fn joined(self, check: &Check<'_>) -> Result<Decision, StoreError> {
+    fn joined(self, check: &Check<'_>, end: Instant) -> Result<Decision, StoreError> {
         let (is_denied, portions) = (self.denied(), self.portions);
         let (mut decided, mut failed, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
         for (portion, answer) in portions.iter().zip(self.answers) {
@@ -306,7 +315,7 @@ impl<'p, 'a> Answers<'p, 'a> {
             Some(failure) if input.is_some() || decided.is_empty() => Err(failure),
             Some(failure) if !is_denied => {
                 let decision = Decision::of_parts(decided);
-                Err(failure.beside(Answered { decision, undecided }))
+                Err(failure.beside(Answered { decision, undecided, end: end.into_std() }))
             }
             _ => Ok(Decision::of_parts(decided)),
         }
@@ -324,7 +333,8 @@ impl Store for SpreadStore {
 
     fn check<'a>(&'a self, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
         match self.inner.split(check) {
-            Ok(Split::One(part)) => self.inner.store(part).check(check),
+            // A server by itself has one part, whatever the number.
+            Ok(Split::One(part)) => self.inner.store(part).check_in(part.0, check),
             Ok(Split::Several(portions)) => {
                 StoreFuture::pending(async move { self.inner.check(check, &portions).await })
             }
@@ -350,17 +360,16 @@ impl Store for SpreadStore {
         decision: &'a Decision,
         units: u32,
     ) -> StoreFuture<'a, u64> {
-        StoreFuture::pending(
-            async move { self.inner.refund(check, decision, units).await?.into_iter().sum() },
-        )
+        StoreFuture::pending(self.inner.refund(check, decision, units))
     }
 
-    fn undo<'a>(&'a self, check: &'a Check<'a>, decision: &'a Decision) -> StoreFuture<'a, u64> {
-        StoreFuture::pending(async move {
-            let refunds = self.inner.refund(check, decision, LIMIT_MAX).await?;
-            refunds.iter().for_each(|outcome| self.inner.count_refund(outcome));
-            refunds.into_iter().sum()
-        })
+    fn undo<'a>(
+        &'a self,
+        check: &'a Check<'a>,
+        decision: &'a Decision,
+        end: std::time::Instant,
+    ) -> StoreFuture<'a, u64> {
+        StoreFuture::pending(self.inner.undo(check, decision, end.into()))
     }
 
     fn shared_secret(&self) -> StoreFuture<'_, [u8; SECRET_BYTES]> {
@@ -434,8 +443,11 @@ impl fmt::Debug for SpreadStore {
     }
 }
 
-/// A step of a call that must be over by `end`.
+/// A step of a call that must be over by `end`. Behind it, nothing is begun any more.
 async fn by<T>(end: Instant, step: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    if Instant::now() >= end {
+        return Err(out_of_time());
+    }
     timeout_at(end, step).await.unwrap_or_else(|_| Err(out_of_time()))
 }
 

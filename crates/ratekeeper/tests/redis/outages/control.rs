@@ -63,7 +63,7 @@ impl Control {
     }
 
     /// How much of the time between two instants the machine may have taken: the worst
-    /// lateness of a timer, or all that threads were kept waiting for a processor.
+    /// lateness of a timer, or the time in which threads were kept waiting for a processor.
     pub(super) fn lateness(&self, start: Instant, end: Instant) -> Duration {
         let timers = overlapping(&self.timers, start, end).into_iter().max();
         let threads: Duration = overlapping(&self.threads, start, end).into_iter().sum();
@@ -93,20 +93,45 @@ async fn watch_timer(notes: Notes, stop: Arc<AtomicBool>) {
 }
 
 fn watch_threads(workers: &Mutex<Vec<String>>, notes: &Mutex<Vec<Late>>, stop: &AtomicBool) {
-    let kept_waiting = || workers.lock().unwrap().iter().filter_map(|worker| kept_waiting(worker)).sum();
-    let (mut asked, mut before): (Instant, Duration) = (Instant::now(), kept_waiting());
+    // A thread that ends takes its count with it.
+    let kept_waiting = |worker: &String| kept_waiting(worker).unwrap_or_default();
+    let ask = || workers.lock().unwrap().iter().map(kept_waiting).collect::<Vec<_>>();
+    let (mut asked, mut before) = (Instant::now(), ask());
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(STEP);
         // Asked before the clock, so that whatever it counts was before `to`.
-        let now = kept_waiting();
+        let now = ask();
         let to = Instant::now();
-        // A thread that ends takes its count with it.
-        let by = now.saturating_sub(before);
+        // One that has begun meanwhile has waited since then.
+        before.resize(now.len(), Duration::ZERO);
+        let waits: Vec<Duration> =
+            now.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
+        let by = taken(&waits, to - asked);
         if !by.is_zero() {
             notes.lock().unwrap().push(Late { from: asked, to, by });
         }
         (asked, before) = (to, now);
     }
+}
+
+/// How much of the time the machine has taken, if threads waited so long within a step. They may have waited one after
+/// another, or all at once: then it is no more than has passed. The kernel counts a wait when it ends, so it may have begun
+/// before the step.
+fn taken(waits: &[Duration], step: Duration) -> Duration {
+    let longest = waits.iter().max().copied().unwrap_or_default();
+    waits.iter().sum::<Duration>().min(step.max(longest))
+}
+
+#[test]
+fn threads_that_wait_at_once_take_no_more_time_than_has_passed() {
+    let millis = |waits: &[u64], step| {
+        let waits: Vec<Duration> = waits.iter().copied().map(Duration::from_millis).collect();
+        taken(&waits, Duration::from_millis(step)).as_millis()
+    };
+    assert_eq!(millis(&[5, 5, 5], 5), 5, "at once");
+    assert_eq!(millis(&[2, 2, 1], 6), 5, "one after another");
+    assert_eq!(millis(&[30, 29, 1], 2), 30, "since before the step");
+    assert_eq!(millis(&[], 2), 0);
 }
 
 /// How long a thread has been ready and without a processor; nothing if the kernel

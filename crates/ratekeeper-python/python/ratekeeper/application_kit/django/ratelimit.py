@@ -50,5 +50,5 @@ def rate_limit(
         provide(name, lambda: store_named(redis_dependency))
     return _rate_limit(
         max_requests, expiry, endpoint_name, name, policy_name,
-        span="application_kit.django.ratelimit.rate_limit",
+        span="application_kit.django.ratelimit.rate_limit", is_kit=True,
     )

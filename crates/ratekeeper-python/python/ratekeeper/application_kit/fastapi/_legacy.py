@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Longer fields are no policies of ours.
-_FIELD_BYTES_MAX = 16_384
-_PARAMETER = re.compile(rb";\s*([a-z]+)=(\d{1,18})")
+from .._legacy import legacy_of
 
 
 class LegacyRateLimitHeaderMiddleware:
@@ -34,18 +30,7 @@ class LegacyRateLimitHeaderMiddleware:
 
     def _with_legacy(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         fields = {name.lower(): value for name, value in headers}
-        policy, state = _last(fields.get(b"ratelimit-policy", b"")), _last(fields.get(b"ratelimit", b""))
-        legacy = ((b"limit", policy.get(b"q")), (b"remaining", state.get(b"r")), (b"reset", state.get(b"t")))
-        for name, value in legacy:
-            if value is not None and self._prefix + name not in fields:
+        for name, value in legacy_of(fields.get(b"ratelimit-policy", b""), fields.get(b"ratelimit", b"")):
+            if self._prefix + name not in fields:
                 headers.append((self._prefix + name, value))
         return headers
-
-
-def _last(field: bytes) -> dict[bytes, bytes]:
-    """The parameters of the last member of a list whose members begin with a quoted name."""
-    if len(field) > _FIELD_BYTES_MAX:
-        return {}
-    # A name may hold anything that prints: what is in quotes separates nothing.
-    bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"name", field)
-    return dict(_PARAMETER.findall(bare.rpartition(b",")[2]))

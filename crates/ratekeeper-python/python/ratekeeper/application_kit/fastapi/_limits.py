@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: FastAPI reads the annotations of `__call__`.
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request, Response
 from starlette.requests import HTTPConnection
@@ -11,9 +11,10 @@ from ... import fastapi as _ours
 from ..._modes import current_mode
 from ..._native import Store
 from ..._tracing import check_span
-from ..._web import Pair, derive_policy_name
-from ...fastapi._endpoint import path_within
-from ...fastapi._request import RequestLimits
+from ..._web import Pair, bounded_suffix, derive_policy_name, warn_of_nobody
+from ...fastapi._apply import apply, checked_terms
+from ...fastapi._endpoint import endpoint_of_route, path_within
+from ...fastapi._request import RequestLimits, noted_project
 from ...keys import make_path_rate_limit_key
 from .._connections import is_known, store_named, store_of, suffix_in_keys
 
@@ -50,12 +51,15 @@ class _OnRedis(_ours.RateLimiter):
         return _limits_of(request)
 
     def _store_of(self, limits: RequestLimits) -> Store:
+        return self._known_store(limits.settings) or store_named(self.redis_dependency)
+
+    def _known_store(self, settings: _ours.Settings) -> Store | None:
+        """Where it counts, if something says so already: `configure` may still be to come."""
         if self.redis_client is not None:
             return store_of(self.redis_client)
-        own = self.store
-        if own is None and (limits.settings.store is None or is_known(self.redis_dependency)):
-            own = store_named(self.redis_dependency)
-        return limits.store(own)
+        if self.store is None and is_known(self.redis_dependency):
+            return store_named(self.redis_dependency)
+        return self.store or settings.store
 
     async def __call__(self, request: HTTPConnection, response: Response) -> None:
         with check_span(f"{_MODULE}.{type(self).__name__}"):
@@ -87,7 +91,14 @@ class ProjectRateLimiter(_OnRedis, _ours.ProjectRateLimiter):
 
     redis_client: Any = dataclasses.field(default=None, kw_only=True, repr=False)
     redis_dependency: str = dataclasses.field(default="ratelimit", kw_only=True)
+    refuses_shared: ClassVar[bool] = False
 
+    def counter_of(self, settings: _ours.Settings, around: str, path: str) -> tuple[object, str]:
+        store = self._known_store(settings)
+        return id(store) if store else self.redis_dependency, f"{path}{self.key_suffix}"
+
+    def _endpoint(self, limits: RequestLimits, request: Request) -> str:
+        return f"{endpoint_of_route(request.scope)}{self.key_suffix}"
 
 
 async def apply_rate_limit(
@@ -101,12 +112,18 @@ async def apply_rate_limit(
     policy_name: str | None = None,
 ) -> None:
     """Limits the project on this endpoint from within a handler. `redis_client`: one of redis-py, or a `Store`."""
-    _limits_of(request)
-    name = derive_policy_name(key_suffix) if policy_name is None else policy_name
     with check_span(f"{_MODULE}.apply_rate_limit"):
-        await _ours.apply_rate_limit(
-            request, response, max_requests, expiry, store_of(redis_client), increment_amount,
-            suffix_in_keys(key_suffix), name,
+        quotas = checked_terms(max_requests, expiry, increment_amount)
+        limits = _limits_of(request)
+        if limits.mode() == "off":
+            return
+        endpoint = endpoint_of_route(request.scope)
+        if noted_project(limits, request) is None:
+            return warn_of_nobody(endpoint, "setup(identify=...)")
+        name = derive_policy_name(key_suffix) if policy_name is None else policy_name
+        counted = f"{endpoint}{bounded_suffix(suffix_in_keys(key_suffix))}"
+        await apply(
+            request, response, max_requests, quotas, store_of(redis_client), increment_amount, counted, name
         )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from ... import fastapi as _ours
-from ..._native import HttpOptions
 from .._connections import is_known, store_named
+from ._legacy import LegacyRateLimitHeaderMiddleware
 from ._limits import project_of_request
 
 __all__ = ["get_fastapi_app"]
@@ -21,11 +21,7 @@ def get_fastapi_app(name: str, *, use_x_ratelimit_prefix: bool = False, **option
     that one where you need it, and call `ratekeeper.fastapi.setup` on what it returns.
     """
     app = FastAPI(**{"title": name, **options})
-    legacy = "X-RateLimit" if use_x_ratelimit_prefix else "RateLimit"
-    _ours.setup(
-        app,
-        store=store_named() if is_known("ratelimit") else None,
-        identify=project_of_request,
-        options=HttpOptions(body="detail", legacy=legacy),  # type: ignore[arg-type]
-    )
+    _ours.setup(app, store=store_named() if is_known("ratelimit") else None, identify=project_of_request)
+    # Around the other one, whose fields it reads.
+    app.add_middleware(LegacyRateLimitHeaderMiddleware, use_x_ratelimit_prefix=use_x_ratelimit_prefix)
     return app

@@ -1,4 +1,7 @@
-"""`application_kit.fastapi.ratelimit`."""
+"""`application_kit.fastapi.ratelimit`.
+
+The calls about overrides are those of `application_kit.ratelimit_overrides` themselves: they do not warn of being imported here.
+"""
 
 from ...fastapi import RateLimitExceeded
 from ..ratelimit import (

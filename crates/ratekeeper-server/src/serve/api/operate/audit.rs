@@ -124,6 +124,35 @@ impl Api {
         store.audit().append(&line).await.map_err(Problem::store)
     }
 
+    /// Says of the `switches` in each of these who set them, when and why, as far as the log has it: programs set
+    /// some without it.
+    pub(super) async fn tell_who_set(&self, told: impl Iterator<Item = &mut Json>) -> Result<(), Problem> {
+        let switches = told.filter_map(|of| of.get_mut("switches")?.as_array_mut());
+        let mut unknown: Vec<&mut Json> = switches.flatten().collect();
+        for page in 0..AUDIT_LINES_MAX / AUDIT_SHOWN_MAX {
+            if unknown.is_empty() {
+                return Ok(());
+            }
+            let lines = self.limiter.store().audit().latest(page * AUDIT_SHOWN_MAX, AUDIT_SHOWN_MAX).await;
+            let lines = lines.map_err(Problem::store)?;
+            let entries = lines.iter().filter_map(|line| serde_json::from_str::<Json>(line).ok());
+            for entry in entries.filter(|entry| entry["failed"].is_null()) {
+                unknown.retain_mut(|switch| {
+                    let is_it = entry["after"] == **switch;
+                    if is_it {
+                        sign(switch, &entry);
+                    }
+                    !is_it
+                });
+            }
+            if lines.len() < AUDIT_SHOWN_MAX {
+                break;
+            }
+        }
+        unknown.into_iter().for_each(|switch| sign(switch, &Json::Null));
+        Ok(())
+    }
+
     /// `POST /v1/audit`: who changed what, the newest first. Takes the role read.
     pub async fn audit(&self, body: &[u8]) -> Answer {
         let listed = async {
@@ -143,6 +172,14 @@ impl Api {
         };
         answered(listed.await)
     }
+}
+
+/// Takes who set a switch over from the line about it.
+fn sign(switch: &mut Json, entry: &Json) {
+    for name in ["by", "author", "reason"] {
+        switch[name] = entry[name].clone();
+    }
+    switch["set_at_us"] = entry["at_us"].clone();
 }
 
 /// The beginning of what would make a line too long.

@@ -1,7 +1,11 @@
 //! Counters as they are stored, and the policies in force.
 
-use ratekeeper::policy::{RuleLimits, ServiceStatus};
-use ratekeeper::{Name, Quota, StoredFilter, StoredPage};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use ratekeeper::policy::{RuleLimits, ServiceStatus, Whose};
+use ratekeeper::store::SERVERS_MAX;
+use ratekeeper::{Name, Quota, StoredFilter, StoredKey, StoredPage};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
@@ -16,6 +20,10 @@ use crate::serve::api::{Answer, Api, answered};
 pub const COUNTERS_SHOWN_MAX: usize = 1_000;
 /// Counters in an answer, unless the call says otherwise.
 const COUNTERS_DEFAULT: usize = 100;
+/// Rules of which a tenant's counters are looked for, ...
+const TENANT_RULES_MAX: usize = 1_000;
+/// ... and those of them that are asked for together.
+const TOGETHER_MAX: usize = 64;
 /// The most entries for exactly one key that are shown of each rule.
 pub const CUSTOM_SHOWN_MAX: usize = 1_000;
 
@@ -63,10 +71,16 @@ impl Api {
             })?;
             let page = self.limiter.store().stored(&filter, cursor, count).await.map_err(Problem::store)?;
             let told = match page {
-                Some(page) => json!({
-                    "counters": stored_keys(&page), "cursor": page.cursor.map(|at| at.to_string()),
-                    "names_are_kept": true,
-                }),
+                Some(mut page) => {
+                    // Whatever the page of the others is: they are few, and found by their names.
+                    if cursor == 0 {
+                        page.keys.splice(0..0, self.stored_of_tenant(&filter).await?);
+                    }
+                    json!({
+                        "counters": stored_keys(&page), "cursor": page.cursor.map(|at| at.to_string()),
+                        "names_are_kept": true,
+                    })
+                }
                 // Keys that were limited lately are all that a store in memory has by name.
                 None => json!({
                     "counters": self.hot_of(&filter), "cursor": null, "names_are_kept": false,
@@ -75,6 +89,40 @@ impl Api {
             Ok(Answer::json(&told))
         };
         answered(listed.await)
+    }
+
+    /// What rules count under the name of a tenant alone, of every policy; nothing for another filter.
+    async fn stored_of_tenant(&self, filter: &StoredFilter) -> Result<Vec<StoredKey>, Problem> {
+        let StoredFilter::Kit { organisation, project } = filter else { return Ok(Vec::new()) };
+        let whose = Whose::Tenant { organisation, project: project.as_deref(), plan: None };
+        let services = self.limiter.policies().status();
+        let services = services.iter().filter_map(|status| self.limiter.known_service(&status.service));
+        let demands = services.flat_map(|service| service.demands_of(whose));
+        let mut own: Vec<StoredFilter> = Vec::new();
+        for demand in demands.take(TENANT_RULES_MAX) {
+            own.extend(demand.rules().map(|of| StoredFilter::own(Some(of.rule.as_str()), Some(of.subject))));
+        }
+        let mut found = Vec::new();
+        for some in own.chunks(TOGETHER_MAX) {
+            let pages = try_join_all(some.iter().map(|filter| self.stored_on_all(filter)));
+            found.extend(pages.await?.into_iter().flatten());
+        }
+        Ok(found)
+    }
+
+    /// The counters of one key, wherever they are: a page is of one of several servers.
+    async fn stored_on_all(&self, filter: &StoredFilter) -> Result<Vec<StoredKey>, Problem> {
+        let (mut found, mut cursor) = (Vec::new(), 0);
+        for _ in 0..SERVERS_MAX {
+            let page = self.limiter.store().stored(filter, cursor, COUNTERS_DEFAULT).await;
+            let Some(page) = page.map_err(Problem::store)? else { break };
+            found.extend(page.keys);
+            match page.cursor {
+                Some(next) => cursor = next,
+                None => break,
+            }
+        }
+        Ok(found)
     }
 
     fn hot_of(&self, filter: &StoredFilter) -> Vec<Json> {
@@ -112,8 +160,8 @@ impl CountersCall<'_> {
         let text = |text: &Option<Text<'_>>| text.as_ref().map(|text| text.as_str().to_owned());
         if let Some(organisation) = text(&self.organisation) {
             if self.service.is_some() || self.rule.is_some() || self.key.is_some() {
-                let expected = "an organisation, of whose projects Application Kit's counters are listed, or a rule, \
-                                a service or a key";
+                let expected =
+                    "an organisation, whose counters are listed of all rules, or a rule, a service or a key";
                 return Err(Problem::wrong("organisation", expected));
             }
             return Ok(StoredFilter::kit(&organisation, text(&self.project).as_deref()));
@@ -137,17 +185,27 @@ pub(super) fn stored_keys(page: &StoredPage) -> Vec<Json> {
                 "name": counter.quota, "algorithm": counter.algorithm.as_str(), "limit": counter.burst,
                 "window": in_words(counter.window), "used": counter.burst.saturating_sub(counter.remaining),
                 "remaining": counter.remaining,
-                "reset_after_us": u64::try_from(counter.reset_after.as_micros()).unwrap_or(u64::MAX),
+                "reset_after_us": in_micros(counter.reset_after),
+            })
+        });
+        let lists = found.lists.iter().map(|list| {
+            json!({
+                "algorithm": list.algorithm.as_str(), "window": in_words(list.window), "used": list.used,
+                "ends_after_us": in_micros(list.ends_after),
             })
         });
         json!({
             "rule": found.rule, "quota": found.quota, "key": found.subject,
-            "counters": counters.collect::<Vec<_>>(), "used": found.used,
+            "counters": counters.collect::<Vec<_>>(), "lists": lists.collect::<Vec<_>>(), "used": found.used,
             "server": found.server,
-            "ends_after_us": found.ends_after.map(|end| u64::try_from(end.as_micros()).unwrap_or(u64::MAX)),
+            "ends_after_us": found.ends_after.map(in_micros),
         })
     });
     keys.collect()
+}
+
+fn in_micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(in crate::serve) fn rule(of: &RuleLimits) -> Json {

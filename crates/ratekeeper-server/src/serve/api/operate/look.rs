@@ -1,26 +1,25 @@
-//! What a tenant or a key has used and has left, and why a request would be limited. Nothing is charged.
+//! What a tenant or a key has used and has left. Nothing is charged.
 
 use futures_util::future::try_join_all;
-use ratekeeper::policy::{NotApplied, ServiceLimiter, Whose};
+use ratekeeper::policy::{ServiceLimiter, Whose};
 use ratekeeper::store::SERVERS_MAX;
-use ratekeeper::{Decision, Demand, Level, Name, StoredFilter, StoredPage, Timestamp, Verdict};
+use ratekeeper::{Decision, Demand, Level, StoredFilter, StoredPage, Switches, Timestamp, Verdict};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::audit::Change;
 use super::counters::stored_keys;
+use super::explain::{blocked_until, switches_behind};
 use super::overrides::shown;
 use super::read;
 use crate::serve::admin::Caller;
-use crate::serve::api::call::{PolicyRequest, Target, TargetCall};
 use crate::serve::api::object::only_objects;
-use crate::serve::api::policy::ask;
 use crate::serve::api::problem::Problem;
 use crate::serve::api::value::Text;
 use crate::serve::api::{Answer, Api, answered};
 
 /// Rules that are looked at together.
-const TOGETHER_MAX: usize = 64;
+pub(super) const TOGETHER_MAX: usize = 64;
 /// Stored counters that are shown beside those of rules.
 const STORED_MAX: usize = 100;
 /// Pages of the store that are looked through for them: one for each of as many servers as there can be.
@@ -58,10 +57,10 @@ only_objects!(UsageCall, InspectCall);
 
 /// How much is told of a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Detail {
+pub(super) enum Detail {
     /// What a tenant may see.
     Tenant,
-    /// The override, too: its author and reason.
+    /// Overrides and switches, too, with their authors and reasons.
     Operator,
 }
 
@@ -122,6 +121,7 @@ impl Api {
                 None => (store.now(), Vec::new()),
             };
             rules.retain(|told| rule.is_none_or(|rule| told["rule"] == rule));
+            self.tell_who_set(rules.iter_mut()).await?;
             let filter = StoredFilter::own(rule, Some(key));
             let page = self.stored_of(&filter).await?;
             let is_kept = page.is_some();
@@ -164,49 +164,6 @@ impl Api {
             Ok(Answer::json(&json!({ "forgotten": self.audited(change, reset).await? })))
         };
         answered(forgotten.await)
-    }
-
-    /// `POST /v1/explain/rules`: which rules limit a request, which do not and why, which quota decides, and who set
-    /// its limit. Takes the role read.
-    pub async fn explain_rules(&self, body: &[u8]) -> Answer {
-        let told = async {
-            let call: TargetCall<'_> = crate::serve::api::read(body)?;
-            let Target::Request(request) = call.target()? else {
-                return Err(Problem::wrong(
-                    "charges",
-                    "a request: charges have no rules; /v1/explain explains them",
-                ));
-            };
-            let (demand, others) = self.applied(request)?;
-            let decision = demand.strict().peek().await.map_err(Problem::store)?;
-            let rules = self.told_rules(&demand, &decision, Detail::Operator).await?;
-            let deciding = decision.verdicts().iter().filter(|verdict| verdict.is_denied());
-            let deciding = deciding.max_by_key(|verdict| verdict.retry_after());
-            let others =
-                others.iter().map(|(rule, why)| json!({ "rule": rule.as_str(), "why": why.as_str() }));
-            Ok(Answer::json(&json!({
-                "allowed": decision.is_allowed(),
-                "at_us": decision.at().as_micros(),
-                "passes_at_us": passes_at(&decision),
-                "retry_after_us": decision.retry_after().as_micros(),
-                "decided_by": deciding.map(|verdict| verdict.name().as_str()),
-                "explanation": decision.explain(),
-                "rules": rules,
-                "not_applied": others.collect::<Vec<_>>(),
-            })))
-        };
-        answered(told.await)
-    }
-
-    /// The rules that limit a request, and those that do not. What is read of the request is not kept while a store is
-    /// asked.
-    fn applied(
-        &self,
-        request: &PolicyRequest<'_>,
-    ) -> Result<(Demand<'static>, Vec<(Name, NotApplied)>), Problem> {
-        let (service, facts) = self.facts(request)?;
-        let ask = ask(request, &facts);
-        Ok((service.demand(&ask), service.not_applied(&ask)))
     }
 
     /// The first that are stored, wherever they are: a page is of one of several servers, and may be empty.
@@ -259,26 +216,37 @@ impl Api {
         Ok((at, told))
     }
 
-    /// Each rule of a demand with its limits.
-    async fn told_rules(
+    /// Each rule of a demand with its limits; to operators with its switches, of which nobody says yet who set them.
+    pub(super) async fn told_rules(
         &self,
         demand: &Demand<'_>,
         decision: &Decision,
         detail: Detail,
     ) -> Result<Vec<Json>, Problem> {
+        let switches = self.limiter.store().control().switches();
+        let (switches, at) = (switches.as_deref(), decision.at());
         let mut told = Vec::new();
         for rule in demand.rules() {
             let mut limits = Vec::new();
             for verdict in decision.verdicts().iter().filter(|verdict| verdict.name().rule() == rule.rule) {
-                let mut limit = told_limit(verdict, decision.at());
+                let mut limit = told_limit(verdict, at);
+                if verdict.level() == Level::Emergency && !verdict.is_admitted() {
+                    limit["passes_at_us"] =
+                        json!(end_of_block(switches, rule.rule.as_str(), rule.subject, at));
+                }
                 if detail == Detail::Operator {
                     limit["override"] = self.override_behind(demand, verdict).await?;
                 }
                 limits.push(limit);
             }
-            told.push(json!({
+            let mut of_rule = json!({
                 "rule": rule.rule.as_str(), "key": rule.subject, "plan": rule.plan, "limits": limits,
-            }));
+            });
+            if detail == Detail::Operator {
+                of_rule["switches"] =
+                    switches_behind(switches, rule.rule.as_str(), Some(rule.subject), at).into();
+            }
+            told.push(of_rule);
         }
         Ok(told)
     }
@@ -296,6 +264,11 @@ impl Api {
     }
 }
 
+/// When a rule that is blocked, or this key of it, is so no longer.
+fn end_of_block(switches: Option<&Switches>, rule: &str, key: &str, at: Timestamp) -> Option<u64> {
+    Some(blocked_until(switches?, rule, key, at)?.as_micros())
+}
+
 fn told_limit(verdict: &Verdict, at: Timestamp) -> Json {
     let (quota, remaining) = (verdict.quota(), verdict.remaining());
     let passes_at = verdict.retry_after().as_micros().map(|wait| at.as_micros().saturating_add(wait));
@@ -310,9 +283,4 @@ fn told_limit(verdict: &Verdict, at: Timestamp) -> Json {
         "reset_after_us": u64::try_from(verdict.reset_after().as_micros()).unwrap_or(u64::MAX),
         "passes_at_us": passes_at,
     })
-}
-
-/// When the same request passes; null if never.
-fn passes_at(decision: &Decision) -> Option<u64> {
-    decision.retry_after().as_micros().map(|wait| decision.at().as_micros().saturating_add(wait))
 }

@@ -2,7 +2,8 @@
 
 use ratekeeper::policy::ServiceLimiter;
 use ratekeeper::{
-    Demand, Field, InvalidInput, Override, OverrideScope, StoreError, StoreErrorKind, Timestamp,
+    Demand, Field, InvalidInput, Override, OverrideScope, ScopedOverride, StoreError, StoreErrorKind,
+    Timestamp,
 };
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -38,6 +39,9 @@ struct SetOverrideCall<'a> {
     author: Option<Text<'a>>,
     #[serde(default)]
     relief: Option<bool>,
+    /// As it was listed: where an override is follows from its organisation.
+    #[serde(borrow, default, rename = "server")]
+    _server: Option<Text<'a>>,
 }
 
 /// `/v1/overrides/get` and `/v1/overrides/delete`: exactly one.
@@ -90,9 +94,10 @@ impl Api {
             let mut change = change.because(call.reason.as_ref(), call.author.as_ref());
             change.before = self.before(scope).await?;
             change.after = shown(scope, &to);
-            let set = async { self.put_override(scope, to.clone()).await.map_err(of_override) };
+            // The policies say which endpoints an override can be about.
+            let set = async { self.limiter.set_override(scope, to.clone()).await.map_err(of_override) };
             self.audited(change, set).await?;
-            let mut answer = shown(scope, &to);
+            let mut answer = self.told_override(scope, &to);
             if let Some(relief) = relief {
                 answer["relieved"] = json!(relief.reset().await.map_err(Problem::store)?);
             }
@@ -114,14 +119,6 @@ impl Api {
         let expires_at = self.end(call.life.as_ref(), call.until_us)?;
         let (reason, author) = (text(call.reason.as_ref(), ""), text(call.author.as_ref(), author));
         Ok(Override { limit: call.limit.0, window, expires_at, reason, author })
-    }
-
-    /// Where a policy knows the rule, it says which of its quotas an override can be about.
-    async fn put_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
-        match self.service_of(scope.endpoint()) {
-            Some(service) => service.set_override(scope, to).await,
-            None => self.limiter.store().overrides().set(scope, to).await,
-        }
     }
 
     /// What there is, for the audit log.
@@ -159,7 +156,7 @@ impl Api {
             let scope = scope(&call.endpoint, &call.organisation, call.project.as_ref())?;
             let found = self.limiter.store().overrides().get(scope).await.map_err(Problem::store)?;
             let found = found.ok_or_else(|| Problem::new(404, "there is no override of exactly this"))?;
-            Ok(Answer::json(&shown(scope, &found)))
+            Ok(Answer::json(&self.told_override(scope, &found)))
         };
         answered(found.await)
     }
@@ -192,7 +189,7 @@ impl Api {
             let scope = OverrideScope::organisation(endpoint, organisation);
             let scope =
                 project.map_or(scope, |project| OverrideScope::project(endpoint, organisation, project));
-            Some(shown(scope.ok()?, found))
+            Some(self.told_override(scope.ok()?, found))
         });
         Ok(shown.collect())
     }
@@ -200,7 +197,16 @@ impl Api {
     /// All overrides of the store.
     pub(in crate::serve) async fn all_overrides(&self) -> Result<Vec<Json>, Problem> {
         let all = self.limiter.store().overrides().all().await.map_err(Problem::store)?;
-        Ok(all.iter().filter_map(|found| Some(shown(found.scope().ok()?, &found.to))).collect())
+        let told = |found: &ScopedOverride| {
+            Some(on_server(shown(found.scope().ok()?, &found.to), found.server.clone()))
+        };
+        Ok(all.iter().filter_map(told).collect())
+    }
+
+    /// An override and the server that has it.
+    fn told_override(&self, scope: OverrideScope<'_>, of: &Override) -> Json {
+        let server = self.limiter.store().overrides().server_of(scope.organisation_id());
+        on_server(shown(scope, of), server)
     }
 
     /// `POST /v1/overrides/delete`: back to the limits of the rule. For operators.
@@ -290,6 +296,14 @@ fn about(scope: OverrideScope<'_>) -> Json {
     json!({
         "endpoint": scope.endpoint(), "organisation": scope.organisation_id(), "project": scope.project_id(),
     })
+}
+
+/// Says on which of several servers an override is.
+fn on_server(mut told: Json, server: Option<String>) -> Json {
+    if let Some(server) = server {
+        told["server"] = json!(server);
+    }
+    told
 }
 
 pub(super) fn shown(scope: OverrideScope<'_>, of: &Override) -> Json {

@@ -291,7 +291,7 @@ fn key_in<'c>(key: Option<&'c Text<'_>>) -> Result<Option<&'c str>, Problem> {
     Ok(key)
 }
 
-fn shown(rule: &str, switch: &Switch) -> Json {
+pub(super) fn shown(rule: &str, switch: &Switch) -> Json {
     let (rule, key) = key_of_switch(rule);
     let emergency = match switch.emergency {
         Emergency::Off => None,

@@ -5,9 +5,10 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
-use super::look::{Documents, Kind, Look, Signature, Target};
+use super::look::{Documents, Kind, Look, Parsed, Signature, Target};
 use super::read::second_policy;
-use crate::policy::{Policies, PolicySpec, Problems};
+use crate::policy::spec::import::Sheet;
+use crate::policy::{Place, Policies, PolicySpec, Problem, Problems};
 
 /// What is known, and who is told.
 #[derive(Debug)]
@@ -38,6 +39,10 @@ struct File {
     in_force: Option<String>,
     /// The file that is for the same service and comes before this one.
     first: Option<PathBuf>,
+    /// Whether it is a part of a domain's policy, which may be in several files. The first of them has all of it.
+    is_sheet: bool,
+    /// The other parts that its policy was put together from.
+    parts: Vec<PathBuf>,
 }
 
 type Read = BTreeMap<PathBuf, Result<PolicySpec, Problems>>;
@@ -91,6 +96,7 @@ impl Known {
         }
         let mut read = self.changed(documents);
         self.compare(documents, &mut read);
+        self.put_together(documents, &mut read);
         for (path, read) in read {
             self.install(&path, read);
         }
@@ -108,11 +114,17 @@ impl Known {
             if file.hash.replace(document.hash) == Some(document.hash) {
                 continue;
             }
-            let policy = document.parse(path);
-            if let Ok(spec) = &policy {
-                file.service = Some(spec.service.clone());
+            let parsed = document.parse(path);
+            match &parsed {
+                Ok(Parsed::Policy(spec)) => {
+                    (file.service, file.is_sheet) = (Some(spec.service.clone()), false);
+                }
+                Ok(Parsed::Sheet(sheet)) => {
+                    (file.service, file.is_sheet) = (Some(sheet.domain().to_owned()), true);
+                }
+                Err(_) => {}
             }
-            read.insert(path.clone(), policy);
+            read.insert(path.clone(), parsed.and_then(Parsed::alone));
         }
         read
     }
@@ -129,8 +141,39 @@ impl Known {
             if file.first != first {
                 file.first = first;
                 // It is the same, but what becomes of it is not.
-                read.entry(path.clone()).or_insert_with(|| document.parse(path));
+                read.entry(path.clone()).or_insert_with(|| document.parse(path).and_then(Parsed::alone));
             }
+        }
+    }
+
+    /// Makes one policy of the files of a domain, in place of what each says alone. If one of them is wrong, all of it
+    /// is: half a policy would limit half of what it should.
+    fn put_together(&mut self, documents: &Documents, read: &mut Read) {
+        let mut domains: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+        for (path, file) in self.files.iter().filter(|(_, file)| file.is_sheet) {
+            let first = file.first.as_ref().unwrap_or(path);
+            if self.files.get(first).is_some_and(|first| first.is_sheet) {
+                domains.entry(first.clone()).or_default().extend((first != path).then(|| path.clone()));
+            }
+        }
+        for (first, parts) in domains {
+            for path in &parts {
+                if let Some(file) = self.files.get_mut(path) {
+                    (file.wrong, file.parts) = (None, Vec::new());
+                }
+            }
+            let Some(file) = self.files.get_mut(&first) else { continue };
+            let is_new = std::iter::once(&first).chain(&parts).any(|path| read.contains_key(path));
+            if file.parts == parts && (parts.is_empty() || !is_new) {
+                continue;
+            }
+            parts.iter().for_each(|path| drop(read.remove(path)));
+            let all = || std::iter::once(&first).chain(&parts);
+            let sheets: Result<Vec<Sheet>, Problems> = all().map(|path| sheet(path, documents)).collect();
+            // What could not be read is looked at again, also if it comes back as it was.
+            let is_readable = all().all(|path| documents.get(path).is_some_and(Result::is_ok));
+            file.parts = if is_readable { parts } else { Vec::new() };
+            read.insert(first, sheets.and_then(Sheet::policy));
         }
     }
 
@@ -138,7 +181,7 @@ impl Known {
         let Some(file) = self.files.get_mut(path) else { return };
         let source = name(path);
         let read = read.and_then(|spec| match &file.first {
-            Some(first) => Err(second_policy(path, &spec, first)),
+            Some(first) => Err(second_policy(path, &spec.service, first)),
             None => Ok(spec),
         });
         let new = read.as_ref().ok().map(|spec| spec.service.clone());
@@ -155,7 +198,13 @@ impl Known {
         }
         let Some(file) = self.files.get_mut(path) else { return };
         let before = mem::replace(&mut file.in_force, service);
+        let parts = file.parts.clone();
         self.withdraw(path, before);
+        // What a part of it was on its own.
+        for part in parts {
+            let before = self.files.get_mut(&part).and_then(|file| file.in_force.take());
+            self.withdraw(&part, before);
+        }
     }
 
     /// Withdraws what came from a file, unless another one has it now.
@@ -205,6 +254,22 @@ impl Known {
             None => self.policies.source_answered(&name(&self.target.path)),
         }
         self.told = Some(now);
+    }
+}
+
+/// A part of a domain's policy as it is now.
+fn sheet(path: &Path, documents: &Documents) -> Result<Sheet, Problems> {
+    let wrong = |got: &str| {
+        let problem = Problem::new(Place::UNKNOWN, "", got, "a part of its domain, as all files of it are");
+        Err(Problems::of(&name(path), [problem]))
+    };
+    match documents.get(path) {
+        Some(Ok(document)) => match document.parse(path)? {
+            Parsed::Sheet(sheet) => Ok(sheet),
+            Parsed::Policy(_) => wrong("a policy"),
+        },
+        Some(Err(reason)) => wrong(reason),
+        None => wrong("no file"),
     }
 }
 

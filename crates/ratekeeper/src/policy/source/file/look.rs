@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use super::error::FileError;
 use super::read;
 use crate::policy::document::BYTES_MAX;
-use crate::policy::{Format, PolicySpec, Problems};
+use crate::policy::spec::import::Sheet;
+use crate::policy::{Format, Node, PolicySpec, Problems};
 
 /// How many policies a folder may have.
 pub const FILES_MAX: usize = 1_000;
@@ -93,9 +94,31 @@ fn document(path: &Path, format: Format) -> Result<Document, String> {
     Ok(Document { format, hash: blake3::hash(&bytes), bytes })
 }
 
+/// What a document says.
+pub(super) enum Parsed {
+    Policy(PolicySpec),
+    /// A part of the policy of its domain.
+    Sheet(Sheet),
+}
+
+impl Parsed {
+    /// The policy that it is on its own.
+    pub(super) fn alone(self) -> Result<PolicySpec, Problems> {
+        match self {
+            Parsed::Policy(spec) => Ok(spec),
+            Parsed::Sheet(sheet) => Sheet::policy(vec![sheet]),
+        }
+    }
+}
+
 impl Document {
-    pub(super) fn parse(&self, path: &Path) -> Result<PolicySpec, Problems> {
-        PolicySpec::read(&path.display().to_string(), self.format, &self.bytes)
+    pub(super) fn parse(&self, path: &Path) -> Result<Parsed, Problems> {
+        let source = path.display().to_string();
+        let node = Node::parse(&source, self.format, &self.bytes)?;
+        match Sheet::of(&source, self.format, &self.bytes, &node) {
+            Some(sheet) => sheet.map(Parsed::Sheet),
+            None => PolicySpec::from_node(&source, &node).map(Parsed::Policy),
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
-use super::look::{Document, Documents, FILES_MAX, Kind, Look, Target};
+use super::look::{Document, Documents, FILES_MAX, Kind, Look, Parsed, Target};
 use crate::policy::document::BYTES_MAX;
 use crate::policy::problem::quoted;
+use crate::policy::spec::import::Sheet;
 use crate::policy::{Format, Place, Policies, PolicySpec, Problem, Problems};
 
 /// A policy that was read from a file.
@@ -18,6 +19,8 @@ use crate::policy::{Format, Place, Policies, PolicySpec, Problem, Problems};
 pub struct ReadPolicy {
     /// The file.
     pub path: PathBuf,
+    /// Other files of the same policy: envoyproxy/ratelimit may have several for a domain.
+    pub others: Vec<PathBuf>,
     /// What is in it.
     pub policy: Result<PolicySpec, FileError>,
 }
@@ -36,19 +39,45 @@ pub fn read_policies(path: &Path, format: Option<Format>) -> Result<Vec<ReadPoli
     Ok(parsed(&documents))
 }
 
-/// What is in all documents.
+/// What is in all documents. Those of one domain of envoyproxy/ratelimit are one policy, at the place of the first.
 fn parsed(documents: &Documents) -> Vec<ReadPolicy> {
     let mut firsts: HashMap<String, PathBuf> = HashMap::new();
-    let read = |(path, document): (&PathBuf, &Result<Document, String>)| {
-        let policy = document.as_ref().map_err(|reason| FileError::unreadable(path, reason));
-        let policy = policy.and_then(|document| {
-            let spec = document.parse(path)?;
-            let first = firsts.entry(spec.service.clone()).or_insert_with(|| path.clone());
-            if first == path { Ok(spec) } else { Err(second_policy(path, &spec, first).into()) }
+    let mut domains: HashMap<String, (usize, Vec<Sheet>)> = HashMap::new();
+    let mut all: Vec<ReadPolicy> = Vec::with_capacity(documents.len());
+    for (path, document) in documents {
+        let read = document.as_ref().map_err(|reason| FileError::unreadable(path, reason));
+        let parsed = read.and_then(|document: &Document| Ok(document.parse(path)?));
+        let service = parsed.as_ref().ok().map(|parsed| match parsed {
+            Parsed::Policy(spec) => spec.service.clone(),
+            Parsed::Sheet(sheet) => sheet.domain().to_owned(),
         });
-        ReadPolicy { path: path.clone(), policy }
-    };
-    documents.iter().map(read).collect()
+        let first =
+            service.as_ref().map(|service| firsts.entry(service.clone()).or_insert_with(|| path.clone()));
+        let second = first.filter(|first| *first != path);
+        let policy = match (parsed, second) {
+            (Ok(Parsed::Sheet(sheet)), None) => {
+                domains.insert(sheet.domain().to_owned(), (all.len(), vec![sheet]));
+                // Until all of its parts are known.
+                Ok(PolicySpec::builder("").unchecked())
+            }
+            (Ok(Parsed::Sheet(sheet)), Some(first)) => match domains.get_mut(sheet.domain()) {
+                Some((at, sheets)) => {
+                    all[*at].others.push(path.clone());
+                    sheets.push(sheet);
+                    continue;
+                }
+                None => Err(second_policy(path, sheet.domain(), first).into()),
+            },
+            (Ok(Parsed::Policy(spec)), None) => Ok(spec),
+            (Ok(Parsed::Policy(spec)), Some(first)) => Err(second_policy(path, &spec.service, first).into()),
+            (Err(error), _) => Err(error),
+        };
+        all.push(ReadPolicy { path: path.clone(), others: Vec::new(), policy });
+    }
+    for (at, sheets) in domains.into_values() {
+        all[at].policy = Sheet::policy(sheets).map_err(FileError::from);
+    }
+    all
 }
 
 /// Everything that is wrong with what there is at the start, before any of it is in force: a service whose policy
@@ -56,7 +85,7 @@ fn parsed(documents: &Documents) -> Vec<ReadPolicy> {
 pub(super) fn rehearse(target: &Target, look: &Look, policies: &Policies) -> Result<(), FileError> {
     let documents = look.0.as_ref().map_err(|reason| FileError::unreadable(&target.path, reason))?;
     let mut wrong = Vec::new();
-    for ReadPolicy { path, policy } in parsed(documents) {
+    for ReadPolicy { path, policy, .. } in parsed(documents) {
         match policy {
             Ok(spec) => wrong.extend(policies.rehearse(&path.display().to_string(), &spec).err()),
             Err(FileError::Wrong(problems)) => wrong.extend(problems),
@@ -67,8 +96,8 @@ pub(super) fn rehearse(target: &Target, look: &Look, policies: &Policies) -> Res
 }
 
 /// What is wrong with the second file for a service.
-pub(super) fn second_policy(path: &Path, spec: &PolicySpec, first: &Path) -> Problems {
-    let got = format!("{}, which has its policy in {}", quoted(&spec.service), first.display());
+pub(super) fn second_policy(path: &Path, service: &str, first: &Path) -> Problems {
+    let got = format!("{}, which has its policy in {}", quoted(service), first.display());
     let expected = "a service without one: one file for each. Put all rules of the service into one of the two files, or \
                     remove one";
     let problem = Problem::new(Place::UNKNOWN, "service", got, expected);

@@ -129,6 +129,7 @@ impl Left {
                 organisation: scope.organisation_id().to_owned(),
                 project: scope.project_id().map(ToOwned::to_owned),
                 to,
+                server: None,
             };
             left.overrides.push(scoped);
             Ok(())

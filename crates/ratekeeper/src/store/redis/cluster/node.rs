@@ -74,8 +74,14 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// By what nodes have said. Those that are known keep their connections.
-    pub(super) fn of(survey: &Survey, before: &Self, connect: impl Fn(&Place) -> Arc<Node>) -> Self {
+    /// By what nodes have said. Those that are known keep their connections; those that have left do, too, while calls
+    /// may be under way to them and there are no more than `nodes_max` in all.
+    pub(super) fn of(
+        survey: &Survey,
+        before: &Self,
+        nodes_max: usize,
+        connect: impl Fn(&Place) -> Arc<Node>,
+    ) -> Self {
         let mut after = Self::default();
         for range in &survey.ranges {
             let known = after.nodes.iter().position(|node| node.place == range.place);
@@ -96,7 +102,7 @@ impl Topology {
         for node in &before.nodes {
             if after.at(&node.place).is_none() {
                 node.has_slots.store(false, Ordering::Relaxed);
-                if node.is_wanted() {
+                if node.is_wanted() && after.nodes.len() < nodes_max {
                     after.nodes.push(Arc::clone(node));
                 }
             }

@@ -1,14 +1,16 @@
 //! What nodes say of their cluster, and when they are asked.
 
-use std::collections::HashMap;
+mod read;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value, from_redis_value};
+use ::redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::read::read;
 use super::super::link::Link;
 use super::super::redirect::Place;
 use super::super::role::STAND_ALONE;
@@ -29,8 +31,6 @@ const ANSWER_MIN: Duration = Duration::from_millis(250);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// For so long after an epoch was last heard of, lower ones are out of date. Then the cluster has been set up anew.
 const EPOCH_HOLDS: Duration = Duration::from_secs(10);
-/// Ranges of slots in one answer: each slot alone at most.
-const RANGES_MAX: usize = SLOTS as usize;
 /// Characters of somebody else's words in an error.
 const WORDS_MAX: usize = 200;
 
@@ -62,9 +62,14 @@ impl Survey {
         self
     }
 
-    /// How many slots some node has.
+    /// How many slots some node has. Ranges that overlap count once.
     pub(super) fn covered(&self) -> usize {
-        self.ranges.iter().map(|range| usize::from(range.last - range.first) + 1).sum()
+        let mut is_covered = vec![false; usize::from(SLOTS)];
+        for range in &self.ranges {
+            let slots = is_covered.get_mut(usize::from(range.first)..=usize::from(range.last));
+            slots.into_iter().flatten().for_each(|slot| *slot = true);
+        }
+        is_covered.into_iter().filter(|is_covered| *is_covered).count()
     }
 
     /// What keeps the cluster from deciding, and what to do about it.
@@ -271,43 +276,6 @@ async fn ask(
         return Err((ErrorKind::UnexpectedReturnType, "too few answers").into());
     };
     Ok(info.and_then(|info| slots.and_then(|slots| read(info, slots))))
-}
-
-/// What a node has answered.
-fn read(info: Value, slots: Value) -> Result<Survey, RedisError> {
-    let garbled = || RedisError::from((ErrorKind::UnexpectedReturnType, "no answer of a node of a cluster"));
-    let info: String = from_redis_value(info).map_err(|_| garbled())?;
-    let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.trim().split_once(':')).collect();
-    let epoch = fields.get("cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
-    let epoch = epoch.ok_or_else(garbled)?;
-    let is_ok = fields.get("cluster_state") == Some(&"ok");
-    let Value::Array(rows) = slots else { return Err(garbled()) };
-    if rows.len() > RANGES_MAX {
-        return Err(garbled());
-    }
-    let ranges = rows.into_iter().map(|row| range(row).ok_or_else(garbled));
-    // A node that cannot be named cannot be connected to.
-    let ranges = ranges.filter(|range| !matches!(range, Ok(None)));
-    let ranges = ranges.map(|range| range?.ok_or_else(garbled)).collect::<Result<_, _>>()?;
-    Ok(Survey { epoch, is_ok, ranges })
-}
-
-/// First and last slot, then the primary and its replicas, each with host and port. The inside is `None` of a node
-/// whose host is not known; an empty host is that of the node that was asked.
-fn range(row: Value) -> Option<Option<Range>> {
-    let Value::Array(row) = row else { return None };
-    let mut row = row.into_iter();
-    let slot = |value: Value| from_redis_value::<u16>(value).ok().filter(|slot| *slot < SLOTS);
-    let (first, last) = (slot(row.next()?)?, slot(row.next()?)?);
-    let Value::Array(primary) = row.next()? else { return None };
-    let mut primary = primary.into_iter();
-    let host: Option<String> = from_redis_value(primary.next()?).ok()?;
-    let port: u16 = from_redis_value(primary.next()?).ok()?;
-    let host = host.unwrap_or_default();
-    if host == "?" || port == 0 {
-        return Some(None);
-    }
-    (first <= last).then_some(Some(Range { first, last, place: Place { host, port } }))
 }
 
 /// What an error means, and what to do about it.

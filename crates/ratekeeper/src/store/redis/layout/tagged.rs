@@ -179,10 +179,15 @@ impl Layout {
 
     /// The part of a tag.
     pub(in crate::store::redis) fn part_under(&self, tag: &[u8]) -> Part {
+        if self.is_tagged { self.part_in(slot_of(tag)) } else { Part::default() }
+    }
+
+    /// The part of a check that was found to be in one slot, whose tags need not be looked at again.
+    pub(in crate::store::redis) fn part_in(&self, slot: u16) -> Part {
         match &self.one_tag {
             _ if !self.is_tagged => Part::default(),
             Some(one) => Part(slot_of(one)),
-            None => Part(slot_of(tag)),
+            None => Part(slot),
         }
     }
 
@@ -276,7 +281,8 @@ mod tests {
             assert!(keys.iter().all(|key| hash_tag(key) == "7"), "{keys:?}");
             assert!(keys.iter().all(|key| key.starts_with("app:{7}rk:")), "{keys:?}");
             assert!(keys.iter().all(|key| key.matches(['{', '}']).count() == 2), "{keys:?}");
-            assert_eq!(layout.part_of(&Check::one(&charge)).unwrap(), Part(slot_of(b"7")));
+            let part = layout.part_of(&Check::one(&charge)).unwrap();
+            assert_eq!((part, layout.part_in(slot_of(b"7"))), (Part(slot_of(b"7")), part));
         }
     }
 
@@ -291,6 +297,9 @@ mod tests {
         let error = layout.part_of(&charges.check().unwrap()).unwrap_err();
         assert!(error.to_string().contains("several slots of a cluster (api, api)"), "{error}");
         assert_eq!(Layout::new("").part_of(&charges.check().unwrap()).unwrap(), Part(0));
+        // However the slots were told apart, a server by itself has one part, and one tag one slot.
+        assert_eq!(Layout::new("").part_in(7), Part(0));
+        assert_eq!(Layout::tagged("", Some("all")).part_in(7), Part(slot_of(b"all")));
     }
 
     #[test]

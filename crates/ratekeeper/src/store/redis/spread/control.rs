@@ -38,14 +38,14 @@ impl Spread {
     /// On all servers, so that one that is away hides none. Says on which it is not.
     async fn set_switch(&self, rule: &str, switch: Switch) -> Result<(), StoreError> {
         let set = all(self.servers.iter().map(|server| async move {
-            server.store.set_switch(rule, switch).await.map_err(|error| server.named(&error))
+            server.store.set_switch(rule, switch).await.map_err(|error| server.named(error))
         }));
         self.everywhere(set.await).map(|_| ())
     }
 
     async fn clear_switch(&self, rule: &str) -> Result<bool, StoreError> {
         let cleared = all(self.servers.iter().map(|server| async move {
-            server.store.clear_switch(rule).await.map_err(|error| server.named(&error))
+            server.store.clear_switch(rule).await.map_err(|error| server.named(error))
         }));
         Ok(self.everywhere(cleared.await)?.contains(&true))
     }

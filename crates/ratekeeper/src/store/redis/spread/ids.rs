@@ -4,74 +4,28 @@
 //! have its charges. It is taken there before anything is charged, and given back after a denial. What was decided is
 //! kept in each of these parts, by the call that charges: so a retry asks them again, and charges only what is missing.
 
-use ::redis::{Cmd, cmd};
+mod note;
+
+use std::sync::atomic::Ordering;
+
+use ::redis::Cmd;
 use ratekeeper_core::{Check, Decision, LIMIT_MAX, Origin, Reservation, Settled};
 use tokio::time::Instant;
 
+use self::note::{Note, Taken};
 use super::{Portion, Spread, all, by};
-use crate::store::redis::answer::Reader;
+use crate::store::redis::pauses::Pauses;
 use crate::store::redis::tag::tag_of_id;
 use crate::store::{Store as _, StoreError, StoreErrorKind};
 
-/// Takes an id for a check, unless another check has it: the answer is then what that one noted. The same check may
-/// take it again, under another number. ARGV: what it is used for, the length of the digest at its start, the number
-/// of the attempt, milliseconds.
-const TAKE: &str = "\
-local known = redis.call('GET', KEYS[1])
-if known and string.sub(known, 1, ARGV[2]) ~= string.sub(ARGV[1], 1, ARGV[2]) then return known end
-redis.call('SET', KEYS[1], ARGV[1] .. ARGV[3], 'PX', ARGV[4])
-return false";
-/// Gives an id back, unless somebody has taken it again. ARGV: as it was taken.
-const GIVE_BACK: &str = "\
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end";
-/// The version of a note, and the digest.
-const DIGEST_BYTES: usize = 9;
-const VERSION: u8 = 1;
-/// Of the number of an attempt.
-const ATTEMPT_BYTES: usize = 8;
-
-/// What is noted in the place of an id.
-struct Note {
-    /// Without the number of the attempt.
-    bytes: Vec<u8>,
-    attempt: [u8; ATTEMPT_BYTES],
-}
-
-impl Note {
-    fn new(check: &Check<'_>, portions: &[Portion<'_>]) -> Self {
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&check.digest().to_le_bytes());
-        // At most one for each charge, so a byte counts them; tags are short.
-        bytes.push(portions.len() as u8);
-        for portion in portions {
-            bytes.push(portion.tag.len() as u8);
-            bytes.extend_from_slice(&portion.tag);
-        }
-        Self { bytes, attempt: fastrand::u64(..).to_le_bytes() }
-    }
-
-    fn digest_of(note: &[u8]) -> Option<&[u8]> {
-        note.get(..DIGEST_BYTES)
-    }
-
-    fn whole(&self) -> Vec<u8> {
-        [&self.bytes[..], &self.attempt].concat()
-    }
-
-    /// The tags of a note.
-    fn tags(note: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
-        let mut reader = Reader(note);
-        if reader.u8()? != VERSION {
-            return Err(StoreError::unreadable());
-        }
-        reader.u64()?;
-        let count = reader.u8()?;
-        let mut tag = || {
-            let length = reader.u8()?;
-            reader.take(length.into()).map(<[u8]>::to_vec)
-        };
-        (0..count).map(|_| tag()).collect()
-    }
+/// An attempt at a check under an id.
+struct Attempt<'r> {
+    reservation: &'r Reservation<'r>,
+    note: Note,
+    /// When it must be over.
+    end: Instant,
+    /// Whether no other attempt was under way when it took the id.
+    is_alone: bool,
 }
 
 impl Spread {
@@ -97,9 +51,15 @@ impl Spread {
     ) -> Result<Decision, StoreError> {
         let portions = self.split(check)?.into_portions(check);
         let (note, end) = (Note::new(check, &portions), Instant::now() + self.total);
-        by(end, self.take(&note, check, reservation)).await?;
+        let mut attempt = Attempt { reservation, note, end, is_alone: false };
+        attempt.is_alone = if check.is_peek() {
+            by(end, self.look(&attempt)).await?;
+            false
+        } else {
+            by(end, self.take(&attempt)).await?
+        };
         if portions.len() > 1 && !check.is_peek() {
-            self.counts.spanning.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.counts.spanning.fetch_add(1, Ordering::Relaxed);
         }
         let answers = all(portions.iter().map(|portion| async move {
             let part = portion.of(check);
@@ -112,53 +72,44 @@ impl Spread {
             Err(error) => is_wrong(error),
         });
         if !check.is_peek() && !may_stand {
-            self.take_back(check, &portions, &answers, reservation, &note, end).await;
+            self.take_back(check, &portions, &answers, &attempt).await;
         }
         joined(&portions, answers)
     }
 
-    /// Notes what an id is used for, unless it is used for something else.
-    async fn take(
-        &self,
-        note: &Note,
-        check: &Check<'_>,
-        reservation: &Reservation<'_>,
-    ) -> Result<(), StoreError> {
-        let life = reservation.keep() + reservation.held_for().unwrap_or_default();
-        let millis = u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1);
-        let known: Option<Vec<u8>> = if check.is_peek() {
-            self.at_id(reservation.id(), |key| Cmd::get(key)).await?
-        } else {
-            let take = |key: &[u8]| {
-                let mut take = cmd("EVAL");
-                take.arg(TAKE)
-                    .arg(1)
-                    .arg(key)
-                    .arg(&note.bytes)
-                    .arg(DIGEST_BYTES)
-                    .arg(&note.attempt)
-                    .arg(millis);
-                take
-            };
-            self.at_id(reservation.id(), take).await?
-        };
+    /// Looks whether an id is used for something else.
+    async fn look(&self, attempt: &Attempt<'_>) -> Result<(), StoreError> {
+        let known: Option<Vec<u8>> = self.at_id(attempt.reservation.id(), |key| Cmd::get(key)).await?;
         match known {
-            Some(known) if Note::digest_of(&known) != Note::digest_of(&note.bytes) => {
-                Err(reservation.conflict().into())
-            }
+            Some(known) if !attempt.note.is_of_same(&known) => Err(attempt.reservation.conflict().into()),
             _ => Ok(()),
         }
     }
 
-    /// Undoes what this attempt has charged. What an earlier one has charged under this id stays: it may be told again.
+    /// Notes what an id is used for, unless it is used for something else, and as soon as nobody gives back what was
+    /// charged under it. Says whether no other attempt is under way.
+    async fn take(&self, attempt: &Attempt<'_>) -> Result<bool, StoreError> {
+        let (Attempt { reservation, note, end, .. }, mut pauses) = (attempt, Pauses::default());
+        let life = reservation.keep() + reservation.held_for().unwrap_or_default();
+        loop {
+            let taken = self.at_id(reservation.id(), |key| note.take(key, life, self.total)).await?;
+            match Taken::read(taken)? {
+                Taken::Alone => return Ok(true),
+                Taken::Beside => return Ok(false),
+                Taken::Conflict => return Err(reservation.conflict().into()),
+                Taken::Closed => pauses.wait(*end).await,
+            }
+        }
+    }
+
+    /// Undoes what this attempt has charged, if no other one can have been told of it. What an earlier one has charged
+    /// under this id stays: it may be told again.
     async fn take_back(
         &self,
         check: &Check<'_>,
         portions: &[Portion<'_>],
         answers: &[Result<Decision, StoreError>],
-        reservation: &Reservation<'_>,
-        note: &Note,
-        end: Instant,
+        attempt: &Attempt<'_>,
     ) {
         let is_new = |decision: &Decision| decision.is_allowed() && decision.origin() != Origin::Repeat;
         let pairs = portions.iter().zip(answers);
@@ -166,8 +117,14 @@ impl Spread {
             let decision = answer.as_ref().ok().filter(|decision| is_new(decision))?;
             Some((portion, decision))
         });
-        let refunds = all(new.map(|(portion, decision)| async move {
-            let outcome = by(end, self.forget(portion, check, decision, reservation)).await;
+        let new: Vec<(&Portion<'_>, &Decision)> = new.collect();
+        if !attempt.is_alone || !new.is_empty() && !self.is_closed(attempt).await {
+            // Too strict, and known to all who come again.
+            self.counts.refunds_failed.fetch_add(new.len() as u64, Ordering::Relaxed);
+            return;
+        }
+        let refunds = all(new.iter().map(|(portion, decision)| async move {
+            let outcome = self.forget(portion, check, decision, attempt).await;
             self.count_refund(&outcome);
             outcome.is_ok()
         }));
@@ -176,15 +133,18 @@ impl Spread {
             answer.as_ref().is_ok_and(|decision| is_new(decision) || !decision.is_allowed())
         };
         // Else some part remembers the id, and a retry has to find it.
-        if are_refunded && answers.iter().all(is_denied) {
-            let give_back = |key: &[u8]| {
-                let mut give_back = cmd("EVAL");
-                give_back.arg(GIVE_BACK).arg(1).arg(key).arg(note.whole());
-                give_back
-            };
+        let is_free = are_refunded && answers.iter().all(is_denied);
+        if is_free || !new.is_empty() {
+            let leave = self.at_id::<()>(attempt.reservation.id(), |key| attempt.note.leave(key, is_free));
             // What stays there ends by its time to live.
-            let _ = by(end, self.at_id::<()>(reservation.id(), give_back)).await;
+            let _ = by(attempt.end, leave).await;
         }
+    }
+
+    /// Keeps others from an id until this attempt leaves it. It fails if another one has taken it meanwhile.
+    async fn is_closed(&self, attempt: &Attempt<'_>) -> bool {
+        let close = self.at_id::<u8>(attempt.reservation.id(), |key| attempt.note.close(key));
+        by(attempt.end, close).await.is_ok_and(|closed| closed == 1)
     }
 
     /// Forgets what a part has decided under an id, and gives its charge back: in this order, so that no retry is
@@ -194,14 +154,14 @@ impl Spread {
         portion: &Portion<'_>,
         check: &Check<'_>,
         decision: &Decision,
-        reservation: &Reservation<'_>,
+        attempt: &Attempt<'_>,
     ) -> Result<u64, StoreError> {
         let store = self.store(portion.part);
-        let key = store.record_key(&portion.tag, reservation.id());
-        let _: usize = store.send_to(&portion.tag, Cmd::del(&key)).await?;
+        let key = store.record_key(&portion.tag, attempt.reservation.id());
+        let _: usize = by(attempt.end, store.send_to(&portion.tag, Cmd::del(&key))).await?;
         let part = portion.of(check);
         let decision = decision.clone().no_longer_held();
-        store.refund(&part, &decision, LIMIT_MAX).await
+        by(attempt.end, store.refund(&part, &decision, LIMIT_MAX)).await
     }
 
     /// Settles each part of a reservation.

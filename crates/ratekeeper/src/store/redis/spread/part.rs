@@ -3,10 +3,10 @@
 use ::redis::{Cmd, FromRedisValue};
 use ratekeeper_core::{Check, Decision, Settled};
 
-use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::encode::Item;
 use crate::store::redis::lane::Reply;
+use crate::store::{StoreError, StoreFuture};
 
 /// The decision on a part of a check, and what it was made of.
 pub(super) struct Judged {
@@ -24,10 +24,15 @@ impl Judged {
 }
 
 impl RedisStore {
-    /// Judges a check, all of whose counters are in one part.
-    pub(super) async fn judged(&self, check: &Check<'_>) -> Result<Judged, StoreError> {
+    /// Judges a check, all of whose counters are in one part: `slot` of a cluster.
+    pub(super) fn check_in<'a>(&'a self, slot: u16, check: &'a Check<'a>) -> StoreFuture<'a, Decision> {
+        self.inner.check(self.inner.route.way(self.inner.layout.part_in(slot)), check)
+    }
+
+    /// The same, with what it takes to say how it would be without the charge.
+    pub(super) async fn judged(&self, slot: u16, check: &Check<'_>) -> Result<Judged, StoreError> {
         let inner = &self.inner;
-        let way = inner.way(check)?;
+        let way = inner.route.way(inner.layout.part_in(slot));
         if let Some(refusal) = way.refusal() {
             return Err(refusal);
         }

@@ -1,5 +1,7 @@
 //! Which of several independent servers a tag is on.
 
+use std::collections::BTreeSet;
+
 use ratekeeper_core::{InvalidInput, Key, Name};
 
 use super::{Part, refused};
@@ -37,8 +39,11 @@ fn place(url: &StoreUrl) -> String {
     let place = match (&parts.socket, &parts.sentinels) {
         (Some(socket), _) => socket.display().to_string(),
         (None, Some(sentinels)) => {
-            let hosts = sentinels.hosts.iter().map(|(host, port)| format!("{host}:{port}"));
-            format!("{}/{}", hosts.collect::<Vec<_>>().join(","), sentinels.service)
+            // The same sentinels are the same server, in whatever order they are named.
+            let hosts = sentinels.hosts.iter();
+            let hosts = hosts.map(|(host, port)| format!("{}:{port}", host.to_ascii_lowercase()));
+            let hosts: Vec<String> = hosts.collect::<BTreeSet<_>>().into_iter().collect();
+            format!("{}/{}", hosts.join(","), sentinels.service)
         }
         (None, None) => format!("{}:{}", parts.host.to_ascii_lowercase(), parts.port),
     };
@@ -119,6 +124,26 @@ mod tests {
         let parts: Vec<u16> =
             ["acme", "7", "user:42", "10.0.0.7"].map(|tag| servers.part_of(tag.as_bytes()).0).to_vec();
         assert_eq!(parts, [2, 2, 0, 1]);
+    }
+
+    /// Each process lists its nearest sentinel first.
+    #[test]
+    fn sentinels_are_the_same_in_any_order() {
+        let spread_by = |sentinels: &str| {
+            let servers = servers(&["redis://x", &format!("redis+sentinel://{sentinels}/s"), "redis://z"]);
+            (0..500).map(|tag| servers.part_of(format!("org-{tag}").as_bytes()).0).collect::<Vec<_>>()
+        };
+        let first = spread_by("a,b:7000,c");
+        assert!(first.contains(&1));
+        for same in ["c,a,b:7000", "B:7000,C,A:26379", "a,b:7000,c"] {
+            assert_eq!(spread_by(same), first, "{same}");
+        }
+        for other in ["a,b,c", "a,b:7000", "a,b:7000,d"] {
+            assert_ne!(spread_by(other), first, "{other}");
+        }
+        let urls = ["redis+sentinel://a,b/s", "redis+sentinel://B,A/s"].map(|url| url.parse().unwrap());
+        let error = Rendezvous::new(&urls).unwrap_err().to_string();
+        assert!(error.contains("a:26379,b:26379/s/0 twice"), "{error}");
     }
 
     #[test]

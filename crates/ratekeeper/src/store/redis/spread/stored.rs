@@ -20,7 +20,7 @@ impl Spread {
             return Ok(Some(StoredPage { keys: Vec::new(), cursor: None }));
         };
         let page =
-            server.store.stored(filter, at.cursor, count).await.map_err(|error| server.named(&error))?;
+            server.store.stored(filter, at.cursor, count).await.map_err(|error| server.named(error))?;
         let Some(page) = page else { return Ok(None) };
         let cursor = at.next(page.cursor.unwrap_or(0), self.servers.len())?;
         let named = |key: StoredKey| StoredKey { server: Some(server.name.clone()), ..key };

@@ -1,0 +1,3 @@
+"""The URLs of a site that has no limits."""
+
+urlpatterns: list[object] = []
