@@ -17,6 +17,7 @@ use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 
 pub use self::call::CALL_BYTES_MAX;
+pub(super) use self::call::judged;
 pub use self::messages::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use super::api::{Api, EnvoyTerms};
 use super::http::room::Room;

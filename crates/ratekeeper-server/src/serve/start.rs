@@ -8,6 +8,7 @@ use futures_util::future::OptionFuture;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper_http::HttpOptions;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
 
 use super::api::Api;
 use super::dashboard::Shown;
@@ -83,9 +84,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
-    let encrypted =
-        |spoken: &[&str]| certificates.as_ref().map(|certificates| certificates.acceptor(spoken)).transpose();
-    let tls = encrypted(&["h2", "http/1.1"])?;
+    let tls = encrypted(certificates.as_ref(), &["h2", "http/1.1"])?;
     let stop = Stop::default();
     let notifying = notifying.map(|notifying| notifying.start(&api, &stop));
     let admin = Arc::new(config.admin);
@@ -110,10 +109,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
     let shown_at = admin.lets_someone_in().then(|| operators.as_ref().unwrap_or(&listener).address());
     let password = config.resp.as_ref().and_then(|resp| resp.password.clone());
-    let tls_of_resp = encrypted(&[])?;
-    let resp = config.resp.map(|resp| resp.bind(&api, tls_of_resp)).transpose()?;
-    let tls_of_grpc = encrypted(&["h2"])?;
-    let grpc = config.grpc.map(|grpc| grpc.bind(&api, &stop, tls_of_grpc)).transpose()?.flatten();
+    let tls = (encrypted(certificates.as_ref(), &[])?, encrypted(certificates.as_ref(), &["h2"])?);
+    let resp = config.resp.map(|resp| resp.bind(&api, tls.0)).transpose()?;
+    let grpc = config.grpc.map(|grpc| grpc.bind(&api, &stop, tls.1)).transpose()?.flatten();
     let rereading =
         Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
@@ -143,6 +141,14 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     store.finish();
     Ok(())
+}
+
+/// What encrypts connections, if they are, of clients that choose from these protocols.
+fn encrypted(
+    certificates: Option<&Arc<Certificates>>,
+    spoken: &[&str],
+) -> anyhow::Result<Option<TlsAcceptor>> {
+    certificates.map(|certificates| certificates.acceptor(spoken)).transpose()
 }
 
 /// Serves until all is finished, and sends what is left to those who are told of it.
