@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::OptionFuture;
@@ -115,10 +116,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let rereading =
         Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
-    if shown_at.is_some() {
-        tokio::spawn(dashboard::watch(Arc::clone(&api), stop.clone()));
-    }
-    tokio::spawn(health::watch(api, stop.clone(), store.deadline));
+    look_after(api, &stop, shown_at.is_some(), store.deadline);
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
@@ -143,6 +141,14 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Looks at the store now and then, and at what the dashboard shows, if there is one.
+fn look_after(api: Arc<Api>, stop: &Stop, has_dashboard: bool, deadline: Option<Duration>) {
+    if has_dashboard {
+        tokio::spawn(dashboard::watch(Arc::clone(&api), stop.clone()));
+    }
+    tokio::spawn(health::watch(api, stop.clone(), deadline));
+}
+
 /// What encrypts connections, if they are, of clients that choose from these protocols.
 fn encrypted(
     certificates: Option<&Arc<Certificates>>,
@@ -156,7 +162,7 @@ async fn served(
     listeners: Vec<Listener>,
     stop: &Stop,
     connections_max: usize,
-    grace: std::time::Duration,
+    grace: Duration,
     (notifying, exporting): (Option<Sending>, Option<Exporting>),
 ) {
     if serve_all(listeners, stop, connections_max, grace).await {
@@ -170,7 +176,7 @@ async fn served(
 
 /// Tells the server to stop when the system says so, first to drain and then to finish;
 /// returns when the system says it a second time.
-fn told_to_stop(stop: &Stop, drain: std::time::Duration) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+fn told_to_stop(stop: &Stop, drain: Duration) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
     let stop = stop.clone();
