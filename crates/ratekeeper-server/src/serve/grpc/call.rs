@@ -45,7 +45,7 @@ impl Ended {
         Self(Outcome::Invalid, Code::NotFound, why.into())
     }
 
-    fn failed(code: Code, why: impl Into<String>) -> Self {
+    pub(super) fn failed(code: Code, why: impl Into<String>) -> Self {
         Self(Outcome::Failed, code, why.into())
     }
 }
