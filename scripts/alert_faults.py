@@ -109,7 +109,8 @@ class Case:
         if self.before:
             self.before(self)
         self.port = free_port()
-        command = [str(BINARY), "serve", "--http", f"127.0.0.1:{self.port}", "--threads", "1", "--log", "warn"]
+        command = [str(BINARY), "serve", "--http", f"127.0.0.1:{self.port}", "--grpc", "off"]
+        command += ["--threads", "1", "--log", "warn"]
         self.run([*self.wrapped, *command, *flags], "server")
 
     def start_redis(self) -> int:
@@ -250,7 +251,8 @@ def certificate(case: Case) -> None:
 def damage(case: Case) -> None:
     """What a server left in its data directory is overwritten while none runs."""
     case.port = free_port()
-    command = [str(BINARY), "serve", "--http", f"127.0.0.1:{case.port}", "--data", str(case.path("data"))]
+    command = [str(BINARY), "serve", "--http", f"127.0.0.1:{case.port}", "--grpc", "off"]
+    command += ["--data", str(case.path("data"))]
     made = case.run(command, "before")
     case.wait()
     made.terminate()

@@ -83,7 +83,7 @@ class Served:
     def start(self) -> None:
         """Starts the server, also again, and waits until it answers."""
         address = f"127.0.0.1:{self.port}"
-        self.server = self.run([str(BINARY), "serve", "--http", address, *self.flags], "server")
+        self.server = self.run([str(BINARY), "serve", "--http", address, "--grpc", "off", *self.flags], "server")
         wait_for(f"the server, see {self.folder}", lambda: listens(self.port), self.server)
 
     def end(self) -> None:

@@ -198,7 +198,7 @@ type Said = Option<BufReader<ChildStdout>>;
 
 /// Ours picks a port and says which.
 fn start_ours(mut command: Command, store: Option<&str>) -> Result<(Process, Said, SocketAddr)> {
-    command.args(["serve", "--http", "127.0.0.1:0", "--store", store.unwrap_or("memory")]);
+    command.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--store", store.unwrap_or("memory")]);
     let mut process = Process(command.stdout(Stdio::piped()).spawn()?);
     let mut said = BufReader::new(process.0.stdout.take().ok_or("no output")?);
     let mut line = String::new();

@@ -43,7 +43,7 @@ pub use admin::{
     TOKEN_NAME_BYTES_MAX, TOKEN_VARIABLE, TOKENS_MAX, Tenant, Token, role_of,
 };
 pub use calls::{Access, Body, CALLS, Call, Method};
-pub use grpc::{CALL_BYTES_MAX, DESCRIPTORS_MAX, ENTRIES_MAX, GRPC_IDLE_DEFAULT, Grpc};
+pub use grpc::{CALL_BYTES_MAX, DESCRIPTORS_MAX, ENTRIES_MAX, GRPC_IDLE_DEFAULT, Grpc, WATCHES_MAX};
 pub use headroom::NEAR_KEYS_MAX;
 pub use hot::HOT_KEYS_MAX;
 pub use http::{

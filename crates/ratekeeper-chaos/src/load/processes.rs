@@ -145,7 +145,7 @@ fn serve(server: &Path, url: &str, policies: &Path, replicas: &str) -> anyhow::R
         command.env_remove(name);
     });
     command
-        .args(["serve", "--http", "127.0.0.1:0", "--log", "error", "--store", url])
+        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--log", "error", "--store", url])
         .arg("--policy")
         .arg(policies);
     let millis = |bound: Duration| bound.as_millis().to_string();

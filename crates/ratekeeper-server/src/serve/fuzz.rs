@@ -8,8 +8,9 @@ use ratekeeper::policy::{Format, Policies, PolicyLimiter, PolicySpec};
 use ratekeeper::{ManualClock, MemoryStore, Store, Timestamp};
 
 use super::admin::{Caller, Keyring};
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, EnvoyTerms};
 use super::calls::{Asked, Body, CALLS};
+use super::grpc::judged;
 use super::resp::{Resp, replies_to};
 
 /// How often a call may give way before it is answered.
@@ -32,6 +33,12 @@ const POLICY: &str = r#"
     keys = "all"
     cost = "size(body.items) + 1"
     quotas = ["100/min fixed_window", "50/s leaky_bucket queue 10", "10/h concurrency"]
+
+    [[rules]]
+    name = "descriptors"
+    when = "descriptor_keys != null && descriptor.b != 'x'"
+    keys = ["a:{descriptor.a}:{descriptor['a#2']}", "k:{descriptor_keys}"]
+    quotas = ["5/s", "7/min fixed_window"]
 
     [[rules]]
     name = "mine"
@@ -108,6 +115,18 @@ pub fn resp_commands(bytes: &[u8]) {
             assert!(is_let_in || is_nothing, "told without a password: {}", rest.escape_ascii());
             rest = behind_a_reply(rest).unwrap_or_else(|| panic!("no reply: {}", rest.escape_ascii()));
         }
+    }
+}
+
+/// Sends `message` to Envoy's rate limit service, judged in each way. Whatever it is, the answer is a message.
+///
+/// # Panics
+/// If it is not.
+pub fn grpc_calls(message: &[u8]) {
+    for (takes_refunds, is_each) in [(false, false), (true, true)] {
+        let answered = in_turns(judged(api(), message, EnvoyTerms { takes_refunds, is_each }));
+        // Whether or not it is a call.
+        let _ = answered.expect("memory does not wait");
     }
 }
 

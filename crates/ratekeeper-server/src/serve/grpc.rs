@@ -17,6 +17,9 @@ use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 
 pub use self::call::CALL_BYTES_MAX;
+pub(super) use self::call::judged;
+use self::health::KnownHealth;
+pub use self::health::WATCHES_MAX;
 pub use self::messages::{DESCRIPTORS_MAX, ENTRIES_MAX};
 use super::api::{Api, EnvoyTerms};
 use super::http::room::Room;
@@ -41,6 +44,7 @@ pub struct Grpc {
     call_wait: Duration,
     calls: Room,
     heads: Room,
+    health: KnownHealth,
 }
 
 impl Grpc {
@@ -55,6 +59,7 @@ impl Grpc {
             call_wait: CALL_WAIT,
             calls: Room::of(CALLS_BYTES_MAX),
             heads: Room::of(STREAM_HEADS_BYTES_MAX),
+            health: KnownHealth::default(),
         }
     }
 

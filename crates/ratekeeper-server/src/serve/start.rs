@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::OptionFuture;
 use ratekeeper::policy::PolicyLimiter;
 use ratekeeper_http::HttpOptions;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
 
 use super::api::Api;
 use super::dashboard::Shown;
@@ -83,9 +85,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let certificates =
         config.tls.map(|(certificate, key)| Certificates::read(certificate, key)).transpose()?;
     let certificates = certificates.map(Arc::new);
-    let encrypted =
-        |spoken: &[&str]| certificates.as_ref().map(|certificates| certificates.acceptor(spoken)).transpose();
-    let tls = encrypted(&["h2", "http/1.1"])?;
+    let tls = encrypted(certificates.as_ref(), &["h2", "http/1.1"])?;
     let stop = Stop::default();
     let notifying = notifying.map(|notifying| notifying.start(&api, &stop));
     let admin = Arc::new(config.admin);
@@ -110,17 +110,13 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         operators.map(|(address, http)| Listener::bind(address, tls, Arc::new(http))).transpose()?;
     let shown_at = admin.lets_someone_in().then(|| operators.as_ref().unwrap_or(&listener).address());
     let password = config.resp.as_ref().and_then(|resp| resp.password.clone());
-    let tls_of_resp = encrypted(&[])?;
-    let resp = config.resp.map(|resp| resp.bind(&api, tls_of_resp)).transpose()?;
-    let tls_of_grpc = encrypted(&["h2"])?;
-    let grpc = config.grpc.map(|grpc| grpc.bind(&api, &stop, tls_of_grpc)).transpose()?.flatten();
+    let tls = (encrypted(certificates.as_ref(), &[])?, encrypted(certificates.as_ref(), &["h2"])?);
+    let resp = config.resp.map(|resp| resp.bind(&api, tls.0)).transpose()?;
+    let grpc = config.grpc.map(|grpc| grpc.bind(&api, &stop, tls.1)).transpose()?.flatten();
     let rereading =
         Rereading { certificates, admin, sources: Arc::clone(&sources), api: Arc::clone(&api), password };
     rereading.start(hangup, &stop);
-    if shown_at.is_some() {
-        tokio::spawn(dashboard::watch(Arc::clone(&api), stop.clone()));
-    }
-    tokio::spawn(health::watch(api, stop.clone(), store.deadline));
+    look_after(api, &stop, shown_at.is_some(), store.deadline);
     // Before anybody knows that it serves: whoever then tells it to stop is heard.
     let told_again = told_to_stop(&stop, config.drain)?;
     // A reader that has gone away is no reason not to serve.
@@ -145,12 +141,28 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Looks at the store now and then, and at what the dashboard shows, if there is one.
+fn look_after(api: Arc<Api>, stop: &Stop, has_dashboard: bool, deadline: Option<Duration>) {
+    if has_dashboard {
+        tokio::spawn(dashboard::watch(Arc::clone(&api), stop.clone()));
+    }
+    tokio::spawn(health::watch(api, stop.clone(), deadline));
+}
+
+/// What encrypts connections, if they are, of clients that choose from these protocols.
+fn encrypted(
+    certificates: Option<&Arc<Certificates>>,
+    spoken: &[&str],
+) -> anyhow::Result<Option<TlsAcceptor>> {
+    certificates.map(|certificates| certificates.acceptor(spoken)).transpose()
+}
+
 /// Serves until all is finished, and sends what is left to those who are told of it.
 async fn served(
     listeners: Vec<Listener>,
     stop: &Stop,
     connections_max: usize,
-    grace: std::time::Duration,
+    grace: Duration,
     (notifying, exporting): (Option<Sending>, Option<Exporting>),
 ) {
     if serve_all(listeners, stop, connections_max, grace).await {
@@ -164,7 +176,7 @@ async fn served(
 
 /// Tells the server to stop when the system says so, first to drain and then to finish;
 /// returns when the system says it a second time.
-fn told_to_stop(stop: &Stop, drain: std::time::Duration) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+fn told_to_stop(stop: &Stop, drain: Duration) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
     let stop = stop.clone();

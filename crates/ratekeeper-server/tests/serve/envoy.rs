@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ratekeeper_testkit::servers::{executable, free_port};
 
@@ -78,7 +78,7 @@ impl Envoy {
         while TcpStream::connect(address).is_err() {
             assert!(process.try_wait().unwrap().is_none(), "it does not start: {command:?}");
             assert!(start.elapsed() < 2 * PATIENCE, "it does not listen: {command:?}");
-            thread::sleep(Duration::from_millis(10));
+            thread::yield_now();
         }
         Self { process, address, rig, _folder: folder }
     }
@@ -94,7 +94,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        thread::sleep(Duration::from_millis(10));
+        thread::yield_now();
     }
 }
 

@@ -1,10 +1,12 @@
-//! The fuzz targets on random input, in every test run. `make fuzz TARGET=json_calls` or `resp_commands` runs one
+//! The fuzz targets on random input, in every test run. `make fuzz TARGET=json_calls`, `resp_commands` or `grpc_calls` runs one
 //! for as long as one likes.
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::google::protobuf::UInt64Value;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestRunner};
-use ratekeeper_server::serve::fuzz::{json_calls, resp_commands};
+use ratekeeper_server::serve::fuzz::{grpc_calls, json_calls, resp_commands};
 use serde_json::Value as Json;
 
 fn runner(cases: u32) -> TestRunner {
@@ -26,6 +28,45 @@ fn any_bytes_are_answered() {
     runner(2_000)
         .run(&prop::collection::vec(any::<u8>(), 0..200), |bytes| {
             json_calls(&bytes);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Messages of the whole API with bytes changed, and any bytes.
+#[test]
+fn any_message_is_answered_or_refused() {
+    use crate::grpc::{call, descriptor};
+    use prost::Message as _;
+    let entries = prop::collection::vec((select(vec!["a", "b", ""]), select(vec!["x", "", "y,%"])), 0..4);
+    let one = (entries, any::<bool>(), prop::option::of(any::<u64>()), prop::option::of(any::<(u32, i32)>()));
+    let message = prop::collection::vec(one, 0..4).prop_map(|descriptors| {
+        let descriptors: Vec<_> = descriptors
+            .into_iter()
+            .map(|(entries, is_negative_hits, hits, limit)| {
+                let mut made = descriptor(&entries);
+                made.is_negative_hits = is_negative_hits;
+                made.hits_addend = hits.map(|value| UInt64Value { value });
+                made.limit = limit
+                    .map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit: unit % 9 });
+                made
+            })
+            .collect();
+        call(&descriptors).encode_to_vec()
+    });
+    let changed = (message, prop::collection::vec((any::<Index>(), any::<u8>()), 0..3)).prop_map(
+        |(mut bytes, changes)| {
+            for (index, byte) in changes {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes
+        },
+    );
+    let any_bytes = prop::collection::vec(any::<u8>(), 0..200);
+    runner(4_000)
+        .run(&prop_oneof![3 => changed, 1 => any_bytes], |bytes| {
+            grpc_calls(&bytes);
             Ok(())
         })
         .unwrap();

@@ -221,7 +221,7 @@ fn a_client_made_of_the_whole_api_understands_us() {
         let refused = client.should_rate_limit(call(&[])).await.unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
-            (tonic::Code::InvalidArgument, "descriptors: missing")
+            (tonic::Code::InvalidArgument, "descriptors: it is missing")
         );
         told
     });
@@ -310,9 +310,9 @@ fn what_is_missing_is_an_error_and_what_is_unknown_is_not_limited() {
     let (_rig, connection) = rig();
     let refused = |call: &RateLimitRequest| connection.call(call, &[]).unwrap_err();
     let nameless = refused(&RateLimitRequest { domain: String::new(), ..call(&[user("ann")]) });
-    assert_eq!((nameless.code, nameless.why.as_str()), (INVALID_ARGUMENT, "domain: missing"));
+    assert_eq!((nameless.code, nameless.why.as_str()), (INVALID_ARGUMENT, "domain: it is missing"));
     let empty = refused(&call(&[]));
-    assert_eq!((empty.code, empty.why.as_str()), (INVALID_ARGUMENT, "descriptors: missing"));
+    assert_eq!((empty.code, empty.why.as_str()), (INVALID_ARGUMENT, "descriptors: it is missing"));
     let unknown = RateLimitRequest { domain: "other".to_owned(), ..call(&[user("ann"), user("bob")]) };
     let told = connection.ask(&unknown);
     assert_eq!((told.overall_code, codes(&told)), (OK, vec![OK, OK]));
@@ -396,7 +396,7 @@ fn the_caller_is_not_kept_waiting_for_the_store() {
 fn health_is_told_and_watched() {
     const CHECK: &str = "/grpc.health.v1.Health/Check";
     let (rig, connection) = rig();
-    let service = b"\x0a\x2cenvoy.service.ratelimit.v3.RateLimitService";
+    let service = b"\x0a\x2benvoy.service.ratelimit.v3.RateLimitService";
     for named in [&b""[..], service] {
         let reply = connection.send(CHECK, &[], framed(named));
         assert_eq!((reply.code, &*reply.message), (0, &b"\0\0\0\0\x02\x08\x01"[..]), "{reply:?}");

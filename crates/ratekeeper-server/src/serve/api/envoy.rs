@@ -102,7 +102,7 @@ impl Api {
         let mut asked = Vec::with_capacity(call.descriptors.len());
         for (descriptor, index) in call.descriptors.iter().zip(0u16..) {
             let one = one(&service, descriptor, (call.hits.max(1).into(), index), terms);
-            asked.push(one.map_err(|problem| problem.before(&format!("descriptors[{index}]: ")))?);
+            asked.push(one.map_err(|problem| problem.before(&format!("descriptors[{index}]")))?);
         }
         replaced(&mut asked);
         let mut groups = grouped(&mut asked, terms.is_each);

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use hyper::body::{Body, Frame};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 
 use crate::serve::listener::activity::Activity;
@@ -48,6 +49,7 @@ pub(super) enum AnswerBody {
     Messages {
         messages: Receiver<Bytes>,
         _under_way: UnderWay,
+        _place: OwnedSemaphorePermit,
     },
     Nothing,
 }

@@ -54,7 +54,7 @@ fn read_descriptor(message: &[u8]) -> Result<EnvoyDescriptor<'_>, Unread> {
             (1, Value::Bytes(_)) if entries.len() == ENTRIES_MAX => return Err(Unread::Entries),
             (1, Value::Bytes(bytes)) => entries.push(read_entry(bytes)?),
             (2, Value::Bytes(bytes)) => {
-                read.limit = Some(read_override(bytes, read.limit.unwrap_or_default())?)
+                read.limit = Some(read_override(bytes, read.limit.unwrap_or_default())?);
             }
             (3, Value::Bytes(bytes)) => read.hits = Some(read_wrapped(bytes, read.hits.unwrap_or(0))?),
             (4, Value::Number(is_negative)) => read.is_negative = is_negative != 0,

@@ -96,9 +96,7 @@ impl Connection {
             }
             Ok(Err(error)) if error.is_parse_version_h2() => {
                 let parts = served.into_parts();
-                let (stream, _) = parts.io.into_stream();
-                // On the heap, as below.
-                Box::pin(connection.serve_http2(stream, parts.read_buf, finishing)).await;
+                Box::pin(connection.serve_http2(parts.io.into_stream().0, parts.read_buf, finishing)).await;
             }
             Ok(over) => {
                 let parts = served.into_parts();
