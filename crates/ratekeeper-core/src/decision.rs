@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-pub(crate) use self::given_back::GivenBack;
 pub use self::given_back::{GiveBack, RECEIPT_MAX, ReceiptNote};
+pub(crate) use self::given_back::{GivenBack, SharedCounts};
 pub(crate) use self::verdict::CounterNumber;
 pub use self::verdict::Verdict;
 pub use self::words::Labels;
@@ -57,7 +57,9 @@ pub const CONDITION_BUDGET: &str = "condition_budget";
 const OUTAGE_RETRY_MICROS: u64 = 1_000_000;
 
 /// The answer to a check. By default: allowed, because no limit applies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// Clones keep count together of what is given back.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub(crate) outcome: Outcome,
     pub(crate) origin: Origin,
@@ -67,6 +69,23 @@ pub struct Decision {
     pub(crate) verdicts: SmallVec<[Verdict; VERDICTS_INLINE]>,
     /// The gates of the penalties that the check led to.
     pub(crate) tipped: Vec<Name>,
+    pub(crate) shared: SharedCounts,
+}
+
+impl Clone for Decision {
+    fn clone(&self) -> Self {
+        self.share_counts();
+        Self {
+            outcome: self.outcome,
+            origin: self.origin,
+            at: self.at,
+            retry_after: self.retry_after,
+            proceed_after: self.proceed_after,
+            verdicts: self.verdicts.clone(),
+            tipped: self.tipped.clone(),
+            shared: self.shared.clone(),
+        }
+    }
 }
 
 impl Decision {
@@ -118,7 +137,7 @@ impl Decision {
     }
 
     /// Two decisions on parts of one check as one: denied if either is, with
-    /// the longer of both waits, and the verdicts of both.
+    /// the longer of both waits, and the verdicts of both. It counts apart from them what it gives back.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Self {
         let denied = self.outcome == Outcome::Deny || other.outcome == Outcome::Deny;
@@ -128,7 +147,8 @@ impl Decision {
         }
         self.retry_after = self.retry_after.max(other.retry_after);
         self.proceed_after = self.proceed_after.max(other.proceed_after);
-        self.verdicts.extend(other.verdicts.iter().cloned());
+        self.count_apart();
+        self.verdicts.extend(other.apart().verdicts);
         self.tipped.extend_from_slice(&other.tipped);
         self
     }
@@ -155,8 +175,10 @@ impl Decision {
     }
 
     /// Takes over what a later decision says of the same counters, so that this one says what is left now.
-    /// Its costs change by `units`, because that is what was charged or given back meanwhile.
+    /// Its costs change by `units`, because that is what was charged or given back meanwhile. Of what this decision
+    /// charged itself, it gives back as much as before.
     pub fn catch_up(&mut self, later: &Self, units: i32) {
+        self.share_counts();
         for verdict in &mut self.verdicts {
             let is_same = |newer: &&Verdict| {
                 (newer.counter.0, newer.name, newer.quota) == (verdict.counter.0, verdict.name, verdict.quota)

@@ -374,6 +374,7 @@ fn begin(decision: &mut Decision, now: u64) {
     decision.retry_after = Wait::NONE;
     decision.proceed_after = 0;
     decision.tipped.clear();
+    decision.shared.forget();
 }
 
 /// What an operator's switch says, or the counter if it is off.

@@ -292,7 +292,7 @@ impl<C> Ledger<C> {
         self.forget_until(now);
         match self.entries.get(reservation.id) {
             Some(entry) if entry.digest != check.digest() => Err(reservation.conflict()),
-            Some(entry) => Ok(Begin::Repeat(Box::new(entry.decision.clone().from_origin(Origin::Repeat)))),
+            Some(entry) => Ok(Begin::Repeat(Box::new(entry.decision.apart().from_origin(Origin::Repeat)))),
             None if self.entries.len() >= self.max => Ok(Begin::Full),
             None => Ok(Begin::New),
         }
@@ -314,7 +314,7 @@ impl<C> Ledger<C> {
         let stage = open_until.map_or(Stage::Remembered, |until| Stage::OpenUntil(until.as_micros()));
         let forget_at = open_until.unwrap_or(decision.at).after(reservation.keep).as_micros();
         let digest = check.digest();
-        let mut entry = Remembered { digest, decision: decision.clone(), held, stage, forget_at };
+        let mut entry = Remembered { digest, decision: decision.apart(), held, stage, forget_at };
         // A repeat leads to no penalty, whatever the first did.
         entry.decision.tipped.clear();
         self.put(reservation.id.into(), entry);

@@ -228,7 +228,7 @@ fn run_step<'a, E: Engine>(
         let known = decisions.get(refund.of.as_str()).ok_or("no decision of that label")?;
         let to = refund.to.as_ref().map(|specs| build::charges(&case.defaults, specs)).transpose()?;
         let check = to.as_ref().unwrap_or(&known.charges).check().map_err(|error| error.to_string())?;
-        let mut decision = known.decision.clone();
+        let mut decision = known.decision.apart();
         // The original keeps count; what was told does not, so the store has to.
         let decision = match refund.told {
             Some(nonce) => {

@@ -14,6 +14,7 @@ use crate::told::Told;
 const CHARGES_KEPT_MAX: usize = 64;
 
 /// What a limit has charged for a request: the layer around a handler, as an extractor, or what `Apply` has returned.
+/// A handler that extracts it twice has the same charges twice.
 ///
 /// A handler that finds out what a request really costs gives back or charges the difference. The fields of the
 /// response tell the numbers that hold then.
@@ -25,7 +26,7 @@ pub struct Admission {
     /// None if the request is not limited.
     demand: Option<Arc<Demand<'static>>>,
     decision: Box<Decision>,
-    charged: Mutex<Charged>,
+    charged: Arc<Charged>,
     told: Told,
     place: usize,
     words: Words,
@@ -41,40 +42,67 @@ pub(crate) struct Words {
     pub(crate) is_outermost: bool,
 }
 
-#[derive(Debug, Default)]
-struct Charged {
-    /// Each with the units of it that were not given back.
-    charges: Vec<(Arc<Decision>, u32)>,
+/// What was charged for a request by one limit, and was not given back.
+#[derive(Debug)]
+pub(crate) struct Charged {
+    /// Each with the units of it that were not given back here.
+    charges: Mutex<Vec<(Arc<Decision>, u32)>>,
 }
 
 impl Charged {
-    fn add(&mut self, decision: Decision, units: u32) {
-        if self.charges.len() >= CHARGES_KEPT_MAX {
-            self.charges.remove(0);
+    /// By the decision that let the request pass.
+    pub(crate) fn by(decision: &Decision) -> Self {
+        // Places are given back when the request is over, never before.
+        let first = decision.clone().without(Verdict::is_at_latest);
+        let units = first.verdicts().iter().filter(|verdict| verdict.receipt().is_some()).map(Verdict::cost);
+        let units = units.max().unwrap_or(0);
+        Self { charges: Mutex::new(vec![(Arc::new(first), units)]) }
+    }
+
+    fn add(&self, decision: Decision, units: u32) {
+        let mut charges = self.lock();
+        if charges.len() >= CHARGES_KEPT_MAX {
+            charges.remove(0);
         }
-        self.charges.push((Arc::new(decision), units));
+        charges.push((Arc::new(decision), units));
     }
 
     fn units(&self) -> u64 {
-        self.charges.iter().map(|(_, units)| u64::from(*units)).sum()
+        self.lock().iter().map(|(decision, room)| u64::from(left(decision, *room))).sum()
     }
+
+    /// Charges with what is left of each, the latest first.
+    fn latest_first(&self) -> Vec<(Arc<Decision>, u32)> {
+        let charges = self.lock();
+        charges.iter().rev().map(|(decision, room)| (Arc::clone(decision), left(decision, *room))).collect()
+    }
+
+    fn take(&self, decision: &Arc<Decision>, units: u32) {
+        let mut charges = self.lock();
+        if let Some((_, room)) = charges.iter_mut().find(|(known, _)| Arc::ptr_eq(known, decision)) {
+            *room = room.saturating_sub(units);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<Decision>, u32)>> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is left of a charge: a clone of its decision may have been given back by itself.
+fn left(decision: &Decision, room: u32) -> u32 {
+    room.min(decision.not_given_back())
 }
 
 impl Admission {
     pub(crate) fn new(
         demand: Option<Arc<Demand<'static>>>,
-        decision: Box<Decision>,
+        (decision, charged): (Box<Decision>, Arc<Charged>),
         hold: Option<Hold>,
         (told, place): (Told, usize),
         words: Words,
     ) -> Self {
-        let mut charged = Charged::default();
-        // Places are given back when the request is over, never before.
-        let first = Decision::clone(&decision).without(Verdict::is_at_latest);
-        let units =
-            first.verdicts().iter().filter(|verdict| verdict.receipt().is_some()).map(Verdict::cost).max();
-        charged.add(first, units.unwrap_or(0));
-        Self { demand, decision, charged: Mutex::new(charged), told, place, words, _hold: hold }
+        Self { demand, decision, charged, told, place, words, _hold: hold }
     }
 
     /// The decision, as it was made.
@@ -86,7 +114,7 @@ impl Admission {
     /// Units that the request is charged by now.
     #[must_use]
     pub fn charged(&self) -> u64 {
-        self.lock().units()
+        self.charged.units()
     }
 
     /// Gives up to `units` of what was charged back to each limit, latest charges first; says how many. What has come
@@ -97,17 +125,12 @@ impl Admission {
     /// layer, for example. Returned from a handler, it is a 500.
     pub async fn refund(&self, units: u32) -> Result<u32, Refused> {
         let Some(demand) = &self.demand else { return Ok(0) };
-        let charges = self.lock().charges.clone();
         let mut left = units;
-        for (decision, room) in charges.iter().rev() {
-            let back = left.min(*room);
+        for (decision, room) in self.charged.latest_first() {
+            let back = left.min(room);
             if back > 0 {
-                demand.refund(decision, back).await.map_err(|error| self.wrong(error))?;
-                let mut charged = self.lock();
-                let same = charged.charges.iter_mut().find(|(known, _)| Arc::ptr_eq(known, decision));
-                if let Some((_, room)) = same {
-                    *room = room.saturating_sub(back);
-                }
+                demand.refund(&decision, back).await.map_err(|error| self.wrong(error))?;
+                self.charged.take(&decision, back);
                 left -= back;
             }
         }
@@ -138,7 +161,7 @@ impl Admission {
         self.told.catch_up(self.place, &decision, i32::try_from(units).unwrap_or(i32::MAX));
         // A request is under way once, however much it costs.
         demand.release(&decision).await.map_err(|error| self.wrong(error))?;
-        self.lock().add(decision.without(Verdict::is_at_latest), units);
+        self.charged.add(decision.without(Verdict::is_at_latest), units);
         Ok(())
     }
 
@@ -177,9 +200,5 @@ impl Admission {
 
     fn refused(&self, why: Why) -> Refused {
         Refused::new(why, &self.words, &self.told)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Charged> {
-        self.charged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use ratekeeper::policy::Facts;
 use ratekeeper::{Decision, Demand, Field, InvalidInput};
 use ratekeeper_http::{HttpOptions, Tally};
 
-use crate::admission::{Admission, Words};
+use crate::admission::{Admission, Charged, Words};
 use crate::denial::{DenialBodies, DenialBody};
 use crate::gate::{Entry, Gate, NoIdentity};
 use crate::told::Told;
@@ -61,7 +61,8 @@ impl Applying {
                     return Err(Refused::new(Why::Denied(decision), &words, &self.told));
                 }
                 let demand = demand.map(|demand| Arc::new(*demand));
-                Ok(Admission::new(demand, decision, hold, (self.told.clone(), place), words))
+                let charged = Arc::new(Charged::by(&decision));
+                Ok(Admission::new(demand, (decision, charged), hold, (self.told.clone(), place), words))
             }
         }
     }
@@ -91,10 +92,10 @@ pub(crate) fn admission_of(
         )
     };
     let told = told.ok_or_else(no_layer)?;
-    let (layer, decision) = told.layer().ok_or_else(no_layer)?;
+    let (layer, decision, charged) = told.layer().ok_or_else(no_layer)?;
     let demand = layer.demand.or_else(|| again(&layer.gate).map(Arc::new)).ok_or_else(no_layer)?;
     let place = (told.clone(), layer.place);
-    Ok(Admission::new(Some(demand), Box::new(decision), None, place, layer.gate.words(false)))
+    Ok(Admission::new(Some(demand), (Box::new(decision), charged), None, place, layer.gate.words(false)))
 }
 
 /// A request that is refused: 429, 503 if the limits could not be checked, or 500

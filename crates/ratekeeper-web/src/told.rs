@@ -13,6 +13,8 @@ use ratekeeper_http::{Field, HttpOptions, Tally};
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
 
+#[cfg(any(feature = "actix", feature = "axum"))]
+use crate::admission::Charged;
 #[cfg(any(feature = "actix", feature = "tower"))]
 use crate::gate::Gate;
 
@@ -56,6 +58,22 @@ pub(crate) struct Layer {
     pub(crate) demand: Option<Arc<Demand<'static>>>,
     /// Which of the decisions is its own.
     pub(crate) place: usize,
+    /// What it has charged, once a handler has asked: all who ask give back of the same.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(crate) charged: Option<Arc<Charged>>,
+}
+
+#[cfg(any(feature = "actix", feature = "tower"))]
+impl Layer {
+    pub(crate) fn new(gate: Arc<Gate>, demand: Option<Arc<Demand<'static>>>, place: usize) -> Self {
+        Self {
+            gate,
+            demand,
+            place,
+            #[cfg(any(feature = "actix", feature = "axum"))]
+            charged: None,
+        }
+    }
 }
 
 /// Decisions on one request that are kept one by one; later ones are only tallied.
@@ -155,13 +173,16 @@ impl Told {
         self.lock().layer = Some(layer);
     }
 
-    /// The innermost layer around, with its decision.
+    /// The innermost layer around, with its decision and what it has charged.
     #[cfg(any(feature = "actix", feature = "axum"))]
-    pub(crate) fn layer(&self) -> Option<(Layer, Decision)> {
+    pub(crate) fn layer(&self) -> Option<(Layer, Decision, Arc<Charged>)> {
         let mut state = self.lock();
-        let layer = state.layer.clone()?;
-        let decision = state.at(layer.place)?.clone();
-        Some((layer, decision))
+        let place = state.layer.as_ref()?.place;
+        let decision = state.at(place)?.clone();
+        let layer = state.layer.as_mut()?;
+        let charged = layer.charged.get_or_insert_with(|| Arc::new(Charged::by(&decision)));
+        let charged = Arc::clone(charged);
+        Some((layer.clone(), decision, charged))
     }
 
     /// Lets the decision at this place say what a later one on the same counters says, at a cost that has changed by

@@ -5,12 +5,13 @@ use super::{Decision, Origin, Outcome, Verdict};
 impl Decision {
     /// The decisions on the parts of one check as one: denied if any is, at the latest of their instants, with the
     /// longest of their waits. Each comes with the places of its charges in the check, so that verdicts are in the
-    /// order of the charges; behind them the gates of penalties.
+    /// order of the charges; behind them the gates of penalties. Clones of a part count apart what they give back.
     #[must_use]
     pub fn of_parts<'p>(parts: impl IntoIterator<Item = (Self, &'p [usize])>) -> Self {
         let mut whole = Self { origin: Origin::Repeat, ..Self::default() };
         let mut placed: Vec<(usize, Verdict)> = Vec::new();
-        for (part, places) in parts {
+        for (mut part, places) in parts {
+            part.count_apart();
             if part.outcome == Outcome::Deny {
                 whole.outcome = Outcome::Deny;
             }

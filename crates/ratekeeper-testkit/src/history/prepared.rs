@@ -54,7 +54,7 @@ impl<'s, 'p> Prepared<'s, 'p> {
                     // What was told keeps no count: the store has to. No two decisions have the same number, and none
                     // has it again after the clock stepped back.
                     copies => {
-                        let mut copy = decision.clone();
+                        let mut copy = decision.apart();
                         copy.set_nonce(u64::from(epoch) << 32 | number << 8 | u64::from(*copies));
                         Cow::Owned(copy)
                     }

@@ -220,7 +220,7 @@ fn verdict<B>(
     let place = teller.told.place_for(&RequestRef::new(request.request()), decision);
     let Some(mut denied) = denied else {
         let demand = demand.map(|demand| Arc::new(*demand));
-        teller.told.set_layer(Layer { gate: Arc::clone(gate), demand, place });
+        teller.told.set_layer(Layer::new(Arc::clone(gate), demand, place));
         return Ok(hold);
     };
     if teller.is_outermost {

@@ -215,7 +215,7 @@ impl<S, C> RateLimit<S, C> {
             return Err(denied);
         }
         let gate = Arc::clone(&self.gate);
-        let mut layer = Layer { gate, demand: demand.map(|demand| Arc::new(*demand)), place: 0 };
+        let mut layer = Layer::new(gate, demand.map(|demand| Arc::new(*demand)), 0);
         let teller = match outer {
             Some(told) => {
                 layer.place = told.place_for(&facts, decision);

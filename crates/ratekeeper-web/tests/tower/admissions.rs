@@ -65,6 +65,57 @@ async fn a_handler_charges_and_gives_back_and_the_fields_tell_the_final_numbers(
     }
 }
 
+/// Middleware of the program's own may look at the same request as its handler.
+#[tokio::test]
+async fn whoever_extracts_it_gives_the_charge_back_once() {
+    async fn handler(one: Admission, other: Admission) -> Result<String, Refused> {
+        one.charge(6).await?;
+        let mut given = vec![one.refund(4).await?, other.refund(4).await?];
+        let decision = one.decision().clone();
+        given.extend([one.refund(10).await?, other.refund(10).await?]);
+        // The decision itself was given back, too.
+        assert_eq!(decision.not_given_back(), 0);
+        Ok(format!("{given:?} {} {}", one.charged(), other.charged()))
+    }
+    let stores: [Arc<dyn Store>; 2] = [store().0, Remote::new()];
+    for store in stores {
+        let layer = || rate_limit(gate_on(Arc::clone(&store), TEN));
+        // Two units of others, which are not to come back.
+        let plain = Router::new().route("/", post(work)).layer(layer());
+        assert_eq!(text(plain.oneshot(post_with(&[("charge", 1)])).await.unwrap()).await, "2");
+        let app = Router::new().route("/", post(handler)).layer(layer());
+        let response = app.oneshot(post_with(&[])).await.unwrap();
+        assert_eq!(field(&response, "ratelimit"), Some(r#""tokens";r=8;t=60"#));
+        assert_eq!(text(response).await, "[4, 3, 0, 0] 0 0");
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_was_given_back_by_itself_is_not_given_back_again() {
+    use http::request::Parts;
+    async fn handler(
+        State(limiter): State<Arc<Limiter<Parts>>>,
+        parts: Parts,
+        admission: Admission,
+    ) -> Result<String, Refused> {
+        admission.charge(3).await?;
+        assert_eq!(limiter.refund(&parts, admission.decision(), 1).await.unwrap(), 1);
+        let charged = admission.charged();
+        Ok(format!("{charged} {}", admission.refund(9).await?))
+    }
+    let store: Arc<dyn Store> = store().0;
+    let limiter = || {
+        let rule = Rule::new("all", |_: &Parts| Some("all".into())).quotas("10/min fixed_window");
+        Limiter::builder_on(Arc::clone(&store)).rule(rule).build().unwrap()
+    };
+    let others = Router::new().route("/", post(work)).layer(limit_by(limiter()));
+    assert_eq!(text(others.oneshot(post_with(&[])).await.unwrap()).await, "1");
+    let app = Router::new().route("/", post(handler)).with_state(Arc::new(limiter())).layer(limit_by(limiter()));
+    let response = app.oneshot(post_with(&[])).await.unwrap();
+    assert_eq!(field(&response, "ratelimit"), Some(r#""all";r=9;t=60"#));
+    assert_eq!(text(response).await, "3 3");
+}
+
 #[tokio::test]
 async fn a_request_that_has_changed_since_is_an_error_that_says_so() {
     async fn handler(mut request: axum::extract::Request) -> Result<&'static str, Refused> {

@@ -94,7 +94,10 @@ impl Demand<'_> {
             let Some(shut) = gate.ok().and_then(|gate| is_full(&gate)) else { continue };
             asked.terms.counters.denied();
             let shut = shut.vetoed_by(0);
-            denied = Some(denied.map_or(shut.clone(), |others| others.joined(&shut)));
+            denied = Some(match denied {
+                None => shut,
+                Some(others) => others.joined(&shut),
+            });
         }
         Ok(denied)
     }

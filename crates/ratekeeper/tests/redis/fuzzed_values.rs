@@ -180,7 +180,7 @@ impl FuzzedValues {
             decision.set_nonce(7);
             let hold = Reservation::hold(ID, Duration::from_secs(600)).expect("a short id");
             assert!(store.reserve(&check, &hold).await.expect("a healthy value").is_allowed());
-            store.refund(&check, &decision.clone(), 1).await.expect("a healthy value");
+            store.refund(&check, &decision.apart(), 1).await.expect("a healthy value");
             store.shared_secret().await.expect("a secret");
             decision
         });
@@ -237,7 +237,7 @@ impl Among<'_> {
     async fn call(&mut self, scene: &Scene, draw: &mut Draw<'_>) {
         let (store, check) = (self.store, scene.check);
         let hold = Reservation::hold(ID, Duration::from_secs(600)).expect("a short id");
-        let decision = scene.decision.clone();
+        let decision = scene.decision.apart();
         let (key, algorithm) = draw.one(&scene.counters());
         let actual = draw.one(&[None, Some(0), Some(1), Some(5), Some(u32::MAX)]);
         let (choice, units) = (draw.byte() % 9, draw.one(&[1, 2, u32::MAX]));

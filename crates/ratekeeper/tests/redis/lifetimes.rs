@@ -127,7 +127,7 @@ async fn every_kind_of_key_that_lost_its_time_to_live_gets_one_again() {
         let mut decision = ask(&store, &told).await.unwrap();
         decision.set_nonce(1 + round as u64);
         // Each keeps its own count, as whoever was told of the decision.
-        let copy = decision.clone();
+        let copy = decision.apart();
         store.refund(&Check::one(&told), &decision, 1).await.unwrap();
         store.shared_secret().await.unwrap();
         copy
