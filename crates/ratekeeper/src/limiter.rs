@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratekeeper_core::{
-    CHARGES_MAX, Decision, Emergency, Enforcement, Field, InvalidInput, Key, Labels, Override, OverrideScope,
-    Settled,
+    CHARGES_MAX, Decision, Emergency, Enforcement, Field, InvalidInput, Key, Labels, Name, Override,
+    OverrideScope, Quota, Settled,
 };
 
 use self::rule::Compiled;
 pub use self::rule::{BuildError, Owner, Rule};
 use crate::control::{Mode, Switched, Switches};
-use crate::engine::{Asked, Demand, Engine, Held, Limits, Outages};
+use crate::engine::{Asked, Demand, Engine, Held, Limits, Outages, Overridable};
 use crate::store::{Store, StoreError};
 
 /// Limits of several rules, decided together for each request.
@@ -134,7 +134,14 @@ impl<R: ?Sized> Limiter<R> {
     /// If it names a rule of several quotas alone, if its limit or window is out of bounds, or if the store could
     /// not answer.
     pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
-        let quotas = self.rules.iter().flat_map(|rule| rule.limits.quotas.iter().map(|(name, _)| *name));
+        let quotas = self.rules.iter().flat_map(|rule| {
+            let named = |(quota, _): &(Name, Quota)| Overridable {
+                rule: quota.rule(),
+                quota: *quota,
+                endpoint: None,
+            };
+            rule.limits.quotas.iter().map(named)
+        });
         self.engine.set_override(scope, to, quotas).await
     }
 

@@ -46,6 +46,7 @@ mod document;
 )]
 mod expression;
 mod limiter;
+mod overriding;
 mod problem;
 mod request;
 pub mod source;

@@ -63,6 +63,23 @@ fn an_override_holds_from_the_next_check_until_it_ends_or_is_deleted() {
     assert_eq!(passed(&mut client), 2);
 }
 
+/// Rules may find the endpoint of their overrides in requests. It is held against the policies of all services.
+#[test]
+fn an_override_for_an_endpoint_that_holds_for_no_quota_is_refused() {
+    let policy = "service = 'search'\n[[rules]]\nname = 'calls'\nkeys = 'org:{identity.org}'\n\
+         overrides = { endpoint = '{route}' }\nquotas = { rps = '5/s', rpm = '50/min' }\n";
+    let (rig, _) = Setup::policy(policy).in_memory();
+    let mut client = rig.client();
+    let set = |endpoint: &str| json!({ "endpoint": endpoint, "organisation": "7", "limit": 1 });
+    let refused = client.call("/v1/overrides/set", &set("/maps"));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(refused.text().contains("expected one of `/maps.rpm`, `/maps.rps`"), "{}", refused.text());
+    is_done(&mut client, "/v1/overrides/set", &set("/maps.rpm"));
+    let asked = with(request(), &json!({ "route": "/maps" }));
+    assert_eq!(client.call("/v1/check", &asked).status, 200);
+    assert_eq!(client.call("/v1/check", &asked).status, 429);
+}
+
 #[test]
 fn overrides_are_listed_as_they_were_set_and_cleared_together() {
     let (rig, _) = Setup::policy(POLICY).in_memory();

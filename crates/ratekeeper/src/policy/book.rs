@@ -434,6 +434,11 @@ impl Policies {
         self.services().get(name).cloned()
     }
 
+    /// The policies of all services.
+    pub(super) fn all_in_force(&self) -> Vec<Arc<Policy>> {
+        self.services().values().filter_map(|service| service.current.load_full()).collect()
+    }
+
     /// The service whose policy is in force, if there is exactly one. Without any, one of
     /// those that have none any more: nothing limits any of them.
     pub(super) fn only(&self) -> Option<Arc<Service>> {

@@ -120,6 +120,16 @@ impl PolicyLimiter {
         self.engine.settle(id, actual).await
     }
 
+    /// Sets an override of a quota of any policy in force; see [`ServiceLimiter::set_override`].
+    ///
+    /// # Errors
+    /// As [`ServiceLimiter::set_override`].
+    pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
+        let policies = self.policies.all_in_force();
+        let quotas = policies.iter().flat_map(|policy| policy.overridable());
+        self.engine.set_override(scope, to, quotas).await
+    }
+
     /// Judges one unit of a service for a key that the program made itself: the
     /// entry for exactly this key in `custom` holds, or else the general limit.
     ///
@@ -208,14 +218,14 @@ impl ServiceLimiter {
     }
 
     /// Sets an override of a quota of the policy in force: of `service/rule` if the rule has one quota, or of
-    /// `service/rule.rpm`. Other endpoints are those that rules find in requests.
+    /// `service/rule.rpm`. Where a rule has an endpoint for its overrides, it is that, with `.rpm` if it has several.
     ///
     /// # Errors
-    /// If it names a rule of several quotas alone, if its limit or window is out of bounds, or if the store could
-    /// not answer.
+    /// If it is the endpoint of rules of several quotas alone, if its limit or window is out of bounds, or if the store
+    /// could not answer.
     pub async fn set_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
         let policy = self.policy();
-        let quotas = policy.iter().flat_map(|policy| policy.limits.quotas());
+        let quotas = policy.iter().flat_map(|policy| policy.overridable());
         self.engine.set_override(scope, to, quotas).await
     }
 

@@ -226,7 +226,7 @@ impl Rule {
     }
 
     /// The numbers of all sets of limits that a key of this rule may have.
-    fn sets(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn sets(&self) -> impl Iterator<Item = u32> {
         let of_plans = self.plans.iter().flat_map(|plans| plans.by_name.values().copied());
         let all = std::iter::once(self.limits).chain(of_plans).chain(self.exact.values().copied());
         all.filter(|set| *set != UNLIMITED)

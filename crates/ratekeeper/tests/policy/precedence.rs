@@ -145,6 +145,49 @@ fn an_override_for_a_rule_of_several_quotas_is_refused() {
     assert_eq!(limits, [5, 7, 7]);
 }
 
+/// Rules that call their overrides something else look their quotas up by that and the name of each.
+#[test]
+fn an_override_for_an_endpoint_of_several_quotas_is_refused() {
+    let tiers = "keys = 'user:{identity.user}'\nquotas = { rps = '5/s', rpm = '50/min' }";
+    let one = "keys = 'user:{identity.user}'\nquota = '5/s'";
+    let rule = |name: &str, quotas: &str, endpoint: &str| {
+        format!("[[rules]]\nname = '{name}'\n{quotas}\noverrides = {{ endpoint = '{endpoint}' }}\n")
+    };
+    let refusal = |rules: &[String], endpoint: &str| {
+        let world = World::of(&format!("service = 'api'\n{}", rules.concat()));
+        let scope = OverrideScope::organisation(endpoint, "acme").unwrap();
+        let refused = now(world.service.set_override(scope, Override::limit(7))).err();
+        // A server has all policies.
+        let whole = now(world.limiter.set_override(scope, Override::limit(7))).err();
+        let told = |error: ratekeeper::StoreError| error.into_input().unwrap().to_string();
+        assert_eq!(whole.map(told), refused.map(told), "{endpoint}");
+        let error = now(world.service.set_override(scope, Override::limit(7))).err().map(told)?;
+        Some(error.split_once("expected ").unwrap().1.to_owned())
+    };
+    let fixed = &[rule("calls", tiers, "/search")];
+    let names = Some("one of `/search.rpm`, `/search.rps`".to_owned());
+    assert_eq!(refusal(fixed, "/search"), names);
+    for endpoint in ["/search.rpm", "/search.rps", "/other", "api/calls"] {
+        assert_eq!(refusal(fixed, endpoint), None, "{endpoint}");
+    }
+    // Another rule has one quota there, so it holds for that.
+    assert_eq!(refusal(&[rule("calls", tiers, "/search"), rule("one", one, "/search")], "/search"), None);
+    let found = &[rule("calls", tiers, "{route}")];
+    assert_eq!(refusal(found, "/search"), names);
+    for endpoint in ["/search.rpm", "/search.rps"] {
+        assert_eq!(refusal(found, endpoint), None, "{endpoint}");
+    }
+    assert_eq!(refusal(&[rule("calls", tiers, "{route}"), rule("one", one, "/search")], "/search"), None);
+    assert_eq!(refusal(&[rule("calls", tiers, "/search"), rule("one", one, "{route}")], "/search"), None);
+    // The name of a rule is no route.
+    let bare = format!("[[rules]]\nname = 'bare'\n{tiers}\noverrides = true\n");
+    let both = &[bare, rule("one", one, "{route}")];
+    assert_eq!(refusal(both, "api/bare"), Some("one of `api/bare.rpm`, `api/bare.rps`".to_owned()));
+    let part = &[rule("calls", tiers, "/v1{route}")];
+    assert_eq!(refusal(part, "/v1/search"), Some("one of `/v1/search.rpm`, `/v1/search.rps`".to_owned()));
+    assert_eq!(refusal(part, "/v2/search"), None);
+}
+
 #[test]
 fn of_several_rules_the_strictest_is_named_and_all_are_told() {
     let world = World::of(

@@ -28,11 +28,6 @@ impl LimitSets {
         &self.sets[index as usize]
     }
 
-    /// The names of all quotas; some more than once.
-    pub(in crate::policy) fn quotas(&self) -> impl Iterator<Item = Name> {
-        self.sets.iter().flat_map(|set| set.quotas.iter().map(|(name, _)| *name))
-    }
-
     /// The number of the set of a rule's limits.
     pub(super) fn add(&mut self, rule: Name, limits: &Limits, level: Level) -> Result<u32, InvalidInput> {
         let Limits::Quotas(named) = limits else { return Ok(UNLIMITED) };

@@ -90,7 +90,8 @@ impl Api {
             let mut change = change.because(call.reason.as_ref(), call.author.as_ref());
             change.before = self.before(scope).await?;
             change.after = shown(scope, &to);
-            let set = async { self.put_override(scope, to.clone()).await.map_err(of_override) };
+            // The policies say which endpoints an override can be about.
+            let set = async { self.limiter.set_override(scope, to.clone()).await.map_err(of_override) };
             self.audited(change, set).await?;
             let mut answer = shown(scope, &to);
             if let Some(relief) = relief {
@@ -114,14 +115,6 @@ impl Api {
         let expires_at = self.end(call.life.as_ref(), call.until_us)?;
         let (reason, author) = (text(call.reason.as_ref(), ""), text(call.author.as_ref(), author));
         Ok(Override { limit: call.limit.0, window, expires_at, reason, author })
-    }
-
-    /// Where a policy knows the rule, it says which of its quotas an override can be about.
-    async fn put_override(&self, scope: OverrideScope<'_>, to: Override) -> Result<(), StoreError> {
-        match self.service_of(scope.endpoint()) {
-            Some(service) => service.set_override(scope, to).await,
-            None => self.limiter.store().overrides().set(scope, to).await,
-        }
     }
 
     /// What there is, for the audit log.
