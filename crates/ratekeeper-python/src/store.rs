@@ -16,7 +16,7 @@ use ratekeeper::metrics::Metrics;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
 use ratekeeper::{
-    BreakerPolicy, Engine, Field, InvalidInput, MemoryStore, OpenOptions, OpenedStore, StoreUrl,
+    BreakerPolicy, Engine, Field, InvalidInput, MemoryStore, MemoryStoreBuilder, OpenOptions, OpenedStore, StoreUrl,
 };
 
 use self::health::{Health, ManualClock, Metric, metric};
@@ -123,16 +123,7 @@ impl Store {
         #[pyo3(from_py_with = whole)] max_keys: i64,
         clock: Option<&Bound<'_, ManualClock>>,
     ) -> PyResult<Self> {
-        let max_keys =
-            usize::try_from(max_keys).ok().filter(|keys| (1..=MAX_KEYS).contains(keys)).ok_or_else(|| {
-                Failure::Input(format!(
-                    "max_keys: got {max_keys}; expected a whole number from 1 to {MAX_KEYS}"
-                ))
-            })?;
-        Ok(Self::on(match clock {
-            Some(clock) => MemoryStore::with_clock(max_keys, Arc::new(clock.get().0.clone())),
-            None => MemoryStore::with_max_keys(max_keys),
-        }))
+        Ok(Self::on(memory_of(max_keys, clock)?.build()))
     }
 
     /// Counters on Redis (6.2 or later) or Valkey: redis://, rediss://, redis+unix://,
@@ -205,17 +196,25 @@ impl Store {
     }
 
     /// `memory`, `memory://`, a URL of `Store.redis`, or `memory+dir://` and the path of a directory: then what is in
-    /// memory is kept there, through restarts and crashes, for one process at a time.
+    /// memory is kept there, through restarts and crashes, for one process at a time. `memory` and `redis` are options of
+    /// `Store.memory` and `Store.redis`: those hold that are for what the URL means.
     #[staticmethod]
-    fn open(py: Python<'_>, url: &str) -> PyResult<Self> {
-        let url: StoreUrl = url.parse().map_err(|error: InvalidInput| Failure::from(error))?;
-        let options = OpenOptions::new().memory(|memory| memory.fence(|step| fenced(step)));
-        let is_kept = url.directory().is_some();
-        let store = Self::at(url, options)?;
-        if let (true, Backing::Memory(live)) = (is_kept, &store.0) {
-            kept::register(py, &live.opened)?;
+    #[pyo3(signature = (url, *, memory = None, redis = None))]
+    fn open<'py>(
+        py: Python<'py>,
+        url: &str,
+        memory: Option<&Bound<'py, PyDict>>,
+        redis: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let parsed: StoreUrl = url.parse().map_err(|error: InvalidInput| Failure::from(error))?;
+        let class = py.get_type::<Self>();
+        if parsed.directory().is_some() {
+            return wrap_pyfunction!(in_directory, py)?.call((url,), memory);
         }
-        Ok(store)
+        if parsed.is_memory() {
+            return class.call_method("memory", (), memory);
+        }
+        class.call_method("redis", (url,), redis)
     }
 
     /// Saves in the directory of the store what changed within the last second. The end of the program does it, too.
@@ -223,6 +222,15 @@ impl Store {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let Backing::Memory(live) = &self.0 else { return Ok(()) };
         py.detach(|| live.opened.flush()).map_err(|error| Failure::from(error).into())
+    }
+
+    /// Whether what is in memory is kept in a directory.
+    #[getter]
+    fn kept(&self) -> bool {
+        match &self.0 {
+            Backing::Memory(live) => live.opened.store().outlives_process(),
+            Backing::Server(_) => false,
+        }
     }
 
     /// "memory" or "redis".
@@ -275,6 +283,37 @@ const _: () = assert!(MAX_KEYS_DEFAULT == 1_000_000 && QUEUE_MAX_DEFAULT == 10_0
 const _: () = assert!(DEADLINE_DEFAULT.as_millis() == 25);
 
 const SMALL: &str = "a whole number from 0 to 4294967295";
+
+/// What a memory is made of.
+fn memory_of(max_keys: i64, clock: Option<&Bound<'_, ManualClock>>) -> PyResult<MemoryStoreBuilder> {
+    let bounded = usize::try_from(max_keys).ok().filter(|keys| (1..=MAX_KEYS).contains(keys));
+    let max_keys = bounded.ok_or_else(|| {
+        Failure::Input(format!("max_keys: got {max_keys}; expected a whole number from 1 to {MAX_KEYS}"))
+    })?;
+    let memory = MemoryStore::builder().max_keys(max_keys);
+    Ok(match clock {
+        Some(clock) => memory.clock(Arc::new(clock.get().0.clone())),
+        None => memory,
+    })
+}
+
+/// A memory that is kept in the directory of a URL; a function of Python, so that it takes keywords.
+#[pyfunction]
+#[pyo3(signature = (url, *, max_keys = 1_000_000, clock = None))]
+fn in_directory(
+    py: Python<'_>,
+    url: &str,
+    #[pyo3(from_py_with = whole)] max_keys: i64,
+    clock: Option<&Bound<'_, ManualClock>>,
+) -> PyResult<Store> {
+    let memory = memory_of(max_keys, clock)?.fence(|step| fenced(step));
+    let url: StoreUrl = url.parse().map_err(|error: InvalidInput| Failure::from(error))?;
+    let store = Store::at(url, OpenOptions::new().memory(|_| memory))?;
+    if let Backing::Memory(live) = &store.0 {
+        kept::register(py, &live.opened)?;
+    }
+    Ok(store)
+}
 
 /// The most counters in memory: about 40 GB of them.
 const MAX_KEYS: usize = 1_000_000_000;

@@ -35,6 +35,20 @@ def test_every_url_of_the_table_opens_or_says_what_is_wrong(case: dict[str, Any]
         assert "SECRET" not in str(failed.value)
 
 
+def test_options_hold_for_what_the_url_means(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"memory": {"max_keys": 1_000}, "redis": {"deadline": 0.5, "prefix": "own:"}}
+    for url, kind in [("memory", "memory"), (f"memory+dir://{tmp_path}", "memory"), ("redis://127.0.0.1:1", "redis")]:
+        store = Store.open(url, **options)
+        assert (store.kind, store.kept) == (kind, "dir" in url)
+    for url in ["memory", f"memory+dir://{tmp_path}/other"]:
+        with pytest.raises(TypeError, match="deadline"):
+            Store.open(url, memory={"deadline": 0.5})
+        with pytest.raises(ValueError, match="max_keys: got 0; expected"):
+            Store.open(url, memory={"max_keys": 0})
+    with pytest.raises(TypeError, match="max_keys"):
+        Store.open("redis://127.0.0.1:1", redis={"max_keys": 1_000})
+
+
 def test_a_server_is_not_memory() -> None:
     with pytest.raises(ValueError, match="store: got memory; expected redis://"):
         Store.redis("memory")

@@ -534,15 +534,22 @@ class Store:
         """
 
     @staticmethod
-    def open(url: str) -> Store:
+    def open(
+        url: str, *, memory: dict[str, Any] | None = None, redis: dict[str, Any] | None = None
+    ) -> Store:
         """`memory`, `memory://`, a URL of `Store.redis`, or `memory+dir://` and the path of a directory: then what is in
-        memory is kept there, through restarts and crashes, for one process at a time.
+        memory is kept there, through restarts and crashes, for one process at a time. `memory` and `redis` are options of
+        `Store.memory` and `Store.redis`: those hold that are for what the URL means.
         """
 
     def flush(self) -> None:
         """Saves in the directory of the store what changed within the last second. The end of the program does it, too.
         Raises StoreError if the directory cannot be written.
         """
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is in memory is kept in a directory."""
 
     @property
     def kind(self) -> Literal["memory", "redis"]: ...

@@ -13,6 +13,7 @@ by the clock of this process, as that library expects them.
 | URI | storage |
 |---|---|
 | `ratekeeper+memory://` | this process |
+| `ratekeeper+memory+dir:///path` | this process, kept in a directory through restarts |
 | `ratekeeper+redis://`, `+rediss://`, `+redis+unix://`, `+unix://`, `+redis+sentinel://`, `+rediss+sentinel://`, and the same with `valkey` | a server |
 | `async+` before any of them | the same for asyncio |
 """
@@ -153,9 +154,8 @@ class _Connected:
             self._seen = Seen()
 
     def _open(self) -> Store:
-        if self._url == "memory://":
-            return Store.memory(**self._options)
-        return Store.redis(self._url, prefix=self._prefix, **{"deadline": _DEADLINE, **self._options})
+        redis = {"prefix": self._prefix, "deadline": _DEADLINE, **self._options}
+        return Store.open(self._url, memory=self._options, redis=redis)
 
     def _note(self, kind: str, key: str, limit: int, expiry: int) -> None:
         if self._seen is not None:
@@ -166,14 +166,19 @@ class _Connected:
         if self._seen is not None:
             known = [_charge_of(*one, 0) for one in self._seen.take()]
             count = sum(_used(self._store.peek(charge)) > 0 for charge in known)
-            self._store = self._open()
+            if self._store.kept:
+                # The directory is this store's. What only an earlier process counted stays there.
+                for charge in known:
+                    self._store.reset(charge)
+            else:
+                self._store = self._open()
             return count
         with client_of(self._url, self._options.get("certificate_authority")) as client:
             return delete_all(client, f"{self._prefix}rk:", ":limits-")
 
     def _counters(self) -> list[tuple[Known, Terms, int]]:
-        """What is counted in memory; on a server it stays there."""
-        known = self._seen.all() if self._seen is not None else []
+        """What is counted in memory alone; on a server and in a directory it stays there."""
+        known = self._seen.all() if self._seen is not None and not self._store.kept else []
         counted = [(name, terms, _used(self._store.peek(_charge_of(name, terms, 0)))) for name, terms in known]
         return [one for one in counted if one[2] > 0]
 

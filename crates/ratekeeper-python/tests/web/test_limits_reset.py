@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from conftest import Backend
+from limits.errors import ConfigurationError
 from limits.storage import storage_from_string
 from servers import RedisServer
 
@@ -129,6 +131,29 @@ def test_a_pickle_of_a_memory_has_what_was_counted() -> None:
     assert restored.incr("key", 60) == 3 and storage.get("key") == 2
     assert [restored.acquire_entry("moving", 2, 60) for _ in range(2)] == [True, False]
     assert [restored.acquire_sliding_window_entry("sliding", 2, 60) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("uri", ["ratekeeper+memory+dir://", "async+ratekeeper+memory+dir://"])
+def test_a_memory_with_a_directory_is_a_storage(uri: str, tmp_path: Path) -> None:
+    """The scheme was registered and refused."""
+    uri += str(tmp_path / "data")
+    is_async = uri.startswith("async")
+
+    def call(made: Any) -> Any:
+        async def awaited() -> Any:
+            return await made
+
+        return asyncio.run(awaited()) if is_async else made
+
+    storage: Any = storage_from_string(uri, max_keys=10_000)
+    assert [call(storage.incr("key", 3_600)) for _ in range(2)] == [1, 2]
+    told = pickle.dumps(storage)
+    del storage
+    storage = pickle.loads(told)
+    assert call(storage.incr("key", 3_600)) == 3, "what is in the directory is not counted twice"
+    assert call(storage.reset()) == 1 and call(storage.get("key")) == 0
+    with pytest.raises(ConfigurationError, match="deadline"):
+        storage_from_string(uri, deadline=1.0)
 
 
 def test_a_pickle_of_a_server_leads_there(redis_backend: Backend) -> None:

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use ratekeeper::StoreUrl;
 use ratekeeper::bounds::{MAX_IDS, MAX_KEYS_DEFAULT};
 use ratekeeper::store::redis::{
     CONNECTIONS_MAX, DEADLINE_DEFAULT, DEADLINE_MAX, QUEUE_MAX_DEFAULT, REPLICAS_MAX,
@@ -82,7 +83,7 @@ impl StoreConfig {
 fn url(settings: &Settings) -> anyhow::Result<Option<Secret>> {
     let Some(directory) = &settings.data else { return Ok(settings.store.clone()) };
     match &settings.store {
-        Some(Secret(store)) if store != "memory" && store != "memory://" => {
+        Some(Secret(store)) if !is_plain_memory(store) => {
             bail!("data: got another store beside it; expected one of data and store")
         }
         _ => {}
@@ -91,6 +92,10 @@ fn url(settings: &Settings) -> anyhow::Result<Option<Secret>> {
         Some(path) => Ok(Some(Secret(format!("memory+dir://{path}")))),
         None => bail!("data: got {directory:?}; expected the path of a directory in UTF-8"),
     }
+}
+
+fn is_plain_memory(store: &str) -> bool {
+    store.parse().is_ok_and(|url: StoreUrl| url.is_memory() && url.directory().is_none())
 }
 
 fn replicas(given: usize) -> anyhow::Result<usize> {
@@ -130,7 +135,7 @@ mod tests {
     fn what_is_wrong_with_the_store_is_named_with_what_would_be_right() {
         let all = Settings::default;
         let secret = |text: &str| Some(Secret(text.to_owned()));
-        let cases: [(Settings, &str); 14] = [
+        let cases: [(Settings, &str); 15] = [
             (Settings { store_deadline: Some(0), ..all() }, "store-deadline: got 0; expected 1 to 60000"),
             (Settings { store_deadline: Some(60_001), ..all() }, "store-deadline: got 60001"),
             (Settings { store_total: Some(24), ..all() }, "store-total: got 24; expected 25 to 240000"),
@@ -151,6 +156,10 @@ mod tests {
                 Settings { data: Some("/d".into()), store: secret("redis://h"), ..all() },
                 "data: got another store",
             ),
+            (
+                Settings { data: Some("/d".into()), store: secret("memory+dir:///e"), ..all() },
+                "data: got another store",
+            ),
             (Settings { data: Some("".into()), ..all() }, "data: got \"\"; expected the path"),
             (Settings { memory_keys: Some(999), ..all() }, "memory-keys: got 999; expected 1000 to"),
             (Settings { memory_ids: Some(0), ..all() }, "memory-ids: got 0; expected 1000 to"),
@@ -163,8 +172,10 @@ mod tests {
         let config = StoreConfig::of(&said).unwrap();
         assert_eq!((config.deadline.as_millis(), config.prefix.as_str()), (80, "live:"));
         assert_eq!(config.total.as_millis(), 320, "four deadlines");
-        let kept = Settings { data: Some("/var/lib/a b".into()), store: secret("memory"), ..all() };
-        let url = StoreConfig::of(&kept).unwrap().url;
-        assert_eq!(url.map(|Secret(url)| url).as_deref(), Some("memory+dir:///var/lib/a b"));
+        for memory in ["memory", "memory://", "MEMORY://"] {
+            let kept = Settings { data: Some("/var/lib/a b".into()), store: secret(memory), ..all() };
+            let url = StoreConfig::of(&kept).unwrap().url;
+            assert_eq!(url.map(|Secret(url)| url).as_deref(), Some("memory+dir:///var/lib/a b"));
+        }
     }
 }
