@@ -24,7 +24,7 @@ mod sliding_log;
 mod sliding_window;
 
 pub(crate) use bucket::plus_units;
-pub use bucket::{Bucket, LeakyBucket, TokenBucket};
+pub use bucket::{Bucket, DEBT_WINDOWS_MAX, LeakyBucket, TokenBucket};
 pub use concurrency::{Concurrency, Holder};
 pub use fixed_window::FixedWindow;
 pub use sliding_log::SlidingLog;

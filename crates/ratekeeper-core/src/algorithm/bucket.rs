@@ -30,7 +30,7 @@ pub struct Bucket {
 }
 
 /// How many windows of debt beyond a full refill are remembered.
-const DEBT_WINDOWS_MAX: u64 = 10;
+pub const DEBT_WINDOWS_MAX: u64 = 10;
 /// The longest debt that is remembered, in microseconds, unless a full refill takes longer.
 const DEBT_MICROS_MAX: u64 = 366 * 86_400_000_000;
 

@@ -20,15 +20,21 @@ use super::record::Record;
 use super::script::COUNTERS_MAX;
 use crate::store::{StoreError, StoreErrorKind};
 
-const ALLOWED: u8 = 1;
-const DENIED: u8 = 2;
-const REPEATED: u8 = 3;
-const OTHER_CHECK: u8 = 4;
-const UNREADABLE: u8 = 5;
-const TOO_MANY_WINDOWS: u8 = 6;
-const NOT_WRITTEN: u8 = 7;
-const TOO_MANY_COUNTERS: u8 = 8;
-const ADJUSTED: u8 = 10;
+pub(super) const ALLOWED: u8 = 1;
+pub(super) const DENIED: u8 = 2;
+pub(super) const REPEATED: u8 = 3;
+pub(super) const OTHER_CHECK: u8 = 4;
+pub(super) const UNREADABLE: u8 = 5;
+pub(super) const TOO_MANY_WINDOWS: u8 = 6;
+pub(super) const NOT_WRITTEN: u8 = 7;
+pub(super) const TOO_MANY_COUNTERS: u8 = 8;
+pub(super) const ADJUSTED: u8 = 10;
+pub(super) const ALREADY: u8 = 11;
+pub(super) const LAPSED: u8 = 12;
+pub(super) const UNKNOWN: u8 = 13;
+/// What a reset has forgotten.
+pub(super) const COUNTED: u8 = 14;
+pub(super) const NOTHING_COUNTED: u8 = 15;
 /// Bytes of how many units of a charge were given back.
 const UNITS_BYTES: usize = 4;
 
@@ -138,7 +144,7 @@ fn skip(reader: &mut Reader<'_>, asked: Asked) -> Result<(), StoreError> {
             reader.take(length.into()).map(|_| ())
         }
         ADJUSTED => reader.take(UNITS_BYTES * asked.charges).map(|_| ()),
-        OTHER_CHECK | TOO_MANY_WINDOWS | TOO_MANY_COUNTERS | 11..=15 => Ok(()),
+        OTHER_CHECK | TOO_MANY_WINDOWS | TOO_MANY_COUNTERS | ALREADY..=NOTHING_COUNTED => Ok(()),
         _ => Err(garbled()),
     }
 }
@@ -225,9 +231,9 @@ impl<'a> Answer<'a> {
     pub(super) fn settled(self) -> Result<Settled, StoreError> {
         match self.bytes.first() {
             Some(&ADJUSTED) => Ok(Settled::Done),
-            Some(11) => Ok(Settled::Already),
-            Some(12) => Ok(Settled::Lapsed),
-            Some(13) => Ok(Settled::Unknown),
+            Some(&ALREADY) => Ok(Settled::Already),
+            Some(&LAPSED) => Ok(Settled::Lapsed),
+            Some(&UNKNOWN) => Ok(Settled::Unknown),
             _ => Err(self.failure()),
         }
     }
@@ -242,8 +248,8 @@ impl<'a> Answer<'a> {
     /// Whether something counted in what was forgotten.
     pub(super) fn was_there(self) -> Result<bool, StoreError> {
         match self.bytes.first() {
-            Some(14) => Ok(true),
-            Some(15) => Ok(false),
+            Some(&COUNTED) => Ok(true),
+            Some(&NOTHING_COUNTED) => Ok(false),
             _ => Err(self.failure()),
         }
     }

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::layout::{CLASSES, Class, Layout, quota_part};
 use super::penal;
 use super::script::{
-    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, MOVING_BYTES, PLAN_BYTES,
-    TERMS_BYTES, TOLD_BYTES, TTL_BYTES,
+    B_BYTES, CHARGE_BYTES, FIXED_BYTES, FORMAT, GROUP_BYTES, HEAD_BYTES, HEADER_BYTES, MOVING_BYTES,
+    PLAN_BYTES, TERMS_BYTES, TOLD_BYTES, TTL_BYTES,
 };
 
 /// An item of a batch.
@@ -82,17 +82,19 @@ pub(super) struct Target<'a> {
     pub(super) any_window: bool,
 }
 
-const SHADOW: u8 = 1;
-const OVERRIDABLE: u8 = 2;
-const LIFTED: u8 = 4;
-const BLOCKED: u8 = 8;
-const BY_THE_CLOCK: u8 = 16;
-const CLOSED_BUCKET: u8 = 32;
-const ANY_WINDOW: u8 = 64;
+pub(super) const SHADOW: u8 = 1;
+pub(super) const OVERRIDABLE: u8 = 2;
+pub(super) const LIFTED: u8 = 4;
+pub(super) const BLOCKED: u8 = 8;
+pub(super) const BY_THE_CLOCK: u8 = 16;
+pub(super) const CLOSED_BUCKET: u8 = 32;
+pub(super) const ANY_WINDOW: u8 = 64;
 /// How the script tells a value.
 const VALUE_TOLD: u8 = 2;
 /// The algorithm number of counters that Application Kit shares.
-const KIT: u8 = 7;
+pub(super) const KIT: u8 = 7;
+/// Bytes of a change before its charge: how, the receipt, its key, the note.
+pub(super) const CHANGE_BYTES: usize = 1 + 8 + 4 + 2 + 2 + 4 + 8;
 /// What a charge on a log or on leases counts as of the server's time, ...
 const LIST_MICROS_MAX: usize = 200;
 /// ... any other one, ...
@@ -175,6 +177,7 @@ impl Item {
         }
         item.body.extend_from_slice(&id.map_or(0, |(_, digest)| digest).to_le_bytes());
         for Change { target, units, receipt, note } in changes {
+            let start = item.body.len();
             let (kind, units) = match units {
                 Units::Refund(units) => (0, units),
                 Units::TopUp(units) => (1, units),
@@ -185,6 +188,7 @@ impl Item {
             let key = item.key(target.class, |names| names.extend_from_slice(target.name));
             item.refer(key);
             item.noted(note);
+            debug_assert_eq!(item.body.len() - start, CHANGE_BYTES);
             let flags = flags_of(&target.quota, target.any_window);
             let head = [algorithm_number(target.class, &target.quota), flags, 0, 0];
             terms(&mut item.body, head, target.tag, units, &target.quota, target.own_window);
@@ -563,12 +567,13 @@ pub(super) fn call<'i>(items: &'i [&'i Item], now: Option<Timestamp>) -> Call<'i
         begins[class] = begins[class - 1] + by_class[class - 1].len() as u16;
     }
     let size = items.iter().map(|item| item.plan.len() + item.body.len()).sum::<usize>();
-    let mut batch = Vec::with_capacity(24 + size);
+    let mut batch = Vec::with_capacity(HEADER_BYTES + size);
     let now = now.map_or(-1.0, |now| now.as_micros() as f64);
     batch.extend_from_slice(&now.to_le_bytes());
     for count in [items.len(), plans.distinct.len()].into_iter().chain(by_class.iter().map(Vec::len)) {
         batch.extend_from_slice(&(count as u16).to_le_bytes());
     }
+    debug_assert_eq!(batch.len(), HEADER_BYTES);
     plans.distinct.iter().for_each(|plan| batch.extend_from_slice(plan));
     let (mut kept, mut first) = (Vec::new(), 0);
     for (item, plan) in items.iter().zip(&plans.numbers) {

@@ -16,7 +16,7 @@ use crate::store::{StoreError, StoreErrorKind};
 
 /// How much longer than its override a key may live, in microseconds: the time
 /// to live is set a moment after it was worked out.
-const RENEWED_MICROS: u64 = 1_000_000;
+pub(super) const RENEWED_MICROS: u64 = 1_000_000;
 
 pub(super) fn write(to: &Override) -> Vec<(&'static str, String)> {
     let mut fields = vec![("max_requests", to.limit.to_string())];

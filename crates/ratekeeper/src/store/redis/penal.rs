@@ -12,9 +12,9 @@ use super::answer::{Answer, Begun, Reader, disagreement, packed, skip_found};
 use super::encode::tag_of;
 use crate::store::StoreError;
 
-const SHADOW: u8 = 1;
-const COUNTS: u8 = 2;
-const GROWS: u8 = 4;
+pub(super) const SHADOW: u8 = 1;
+pub(super) const COUNTS: u8 = 2;
+pub(super) const GROWS: u8 = 4;
 
 /// A penalty in the words of the script, without the key of its counters.
 pub(super) fn terms(into: &mut Vec<u8>, penalty: &Penalty<'_>) {

@@ -45,10 +45,12 @@ pub const SCRIPT: &str = concat!(
     include_str!("script/short_writes.lua"),
 );
 
-// The layouts of `script/layout.lua` and `script/batch.lua`, whose tests are below.
+// The layouts of `script/layout.lua`, `script/batch.lua` and `script/adjust.lua`, whose tests are below.
 
 /// The format of values that the script writes.
 pub(super) const FORMAT: u8 = 2;
+/// Bytes of a batch before its plans.
+pub(super) const HEADER_BYTES: usize = 20;
 /// Bytes of a plan before its groups.
 pub(super) const PLAN_BYTES: usize = 6;
 /// Bytes of a group before its values' beginning.
@@ -79,8 +81,11 @@ pub(super) const TEST_TTL_MILLIS: u64 = 60_000;
 mod tests {
     use std::collections::HashMap;
 
+    use ratekeeper_core::algorithm::DEBT_WINDOWS_MAX;
     use ratekeeper_core::{Algorithm, ENTRIES_MAX, LIMIT_MAX, WINDOW_MILLIS_MAX, WINDOWS_MAX};
 
+    use super::super::override_hash::RENEWED_MICROS;
+    use super::super::{answer, encode, penal};
     use super::*;
 
     /// The names that lines `local A, B = 1, 'x'` at the left margin of a part define.
@@ -102,6 +107,7 @@ mod tests {
             include_str!("script/record.lua"),
             include_str!("script/penalties.lua"),
             include_str!("script/ids.lua"),
+            include_str!("script/adjust.lua"),
             include_str!("script/short.lua"),
         ];
         parts.into_iter().flat_map(defined).collect()
@@ -128,7 +134,7 @@ mod tests {
     fn the_script_and_the_library_have_the_same_layouts() {
         let layout = layout();
         let number = |name: &str| layout[name].parse::<u64>().unwrap();
-        let expected: [(&str, u64); 19] = [
+        let expected: [(&str, u64); 22] = [
             ("FORMAT", FORMAT.into()),
             ("PLAN_BYTES", PLAN_BYTES as u64),
             ("GROUP_BYTES", GROUP_BYTES as u64),
@@ -147,7 +153,10 @@ mod tests {
             ("ENTRIES_MAX", ENTRIES_MAX.into()),
             ("WINDOW_MAX", WINDOW_MILLIS_MAX * 1_000),
             ("U32_MAX", u32::MAX.into()),
-            ("KIT", 7),
+            ("RENEWED", RENEWED_MICROS / 1_000),
+            ("DEBT_WINDOWS_MAX", DEBT_WINDOWS_MAX),
+            ("KIT", encode::KIT.into()),
+            ("CHANGE_BYTES", encode::CHANGE_BYTES as u64),
         ];
         for (name, value) in expected {
             assert_eq!(number(name), value, "{name}");
@@ -175,10 +184,88 @@ mod tests {
             ("BLOCK", "BLOCK_BYTES"),
             ("ENTRY", "ENTRY_BYTES"),
             ("HOLDER", "HOLDER_BYTES"),
+            ("NOTE", "NOTE_BYTES"),
+            ("ADJUST", "ADJUST_BYTES"),
+            ("CHANGE", "CHANGE_BYTES"),
         ];
         for (format, bytes) in formats {
             assert_eq!(bytes_of(layout[format]), layout[bytes].parse::<usize>().unwrap(), "{format}");
         }
+        assert_eq!(bytes_of(layout["HEADER"]), HEADER_BYTES);
+    }
+
+    /// What the script takes for a flag is what the library sets.
+    #[test]
+    fn the_script_and_the_library_have_the_same_flags() {
+        // One bit: the remainder by the next one tells it, if that is not beyond the highest.
+        let is_set = |flag: u8| match u16::from(flag) * 2 {
+            2 => "flags % 2 == 1".to_owned(),
+            beyond => format!("flags % {beyond} >= {flag}"),
+        };
+        let of_charges = include_str!("script/charges.lua");
+        let named = [
+            ("shadow", encode::SHADOW),
+            ("overridable", encode::OVERRIDABLE),
+            ("lifted", encode::LIFTED),
+            ("blocked", encode::BLOCKED),
+            ("closed", encode::CLOSED_BUCKET),
+        ];
+        for (name, flag) in named {
+            let expected = format!("{name} = {}", is_set(flag));
+            assert!(of_charges.contains(&expected), "{expected}");
+        }
+        let expected = format!("if {} then", is_set(encode::BY_THE_CLOCK));
+        assert!(of_charges.contains(&expected), "{expected}");
+        let expected = format!("any_window = flags >= {},", encode::ANY_WINDOW);
+        assert!(of_charges.contains(&expected) && encode::ANY_WINDOW == 64, "{expected}: the highest");
+        assert!(of_charges.contains(&format!("aligned = parts[14] == {}", encode::ALIGNED)));
+        let of_penalties = include_str!("script/penalties.lua");
+        for (name, flag) in [("shadow", penal::SHADOW), ("counts", penal::COUNTS)] {
+            let expected = format!("{name} = {}", is_set(flag));
+            assert!(of_penalties.contains(&expected), "{expected}");
+        }
+        assert!(of_penalties.contains(&format!("offences = flags >= {} and", penal::GROWS)));
+        // The ordinary way takes charges with no other flags than these.
+        let ordinary = include_str!("script/ordinary.lua");
+        assert!(ordinary.contains(&format!("if flags > {} or", encode::SHADOW | encode::OVERRIDABLE)));
+        assert!(ordinary.contains(&format!("if flags >= {} then pos = pos + 4 end", encode::OVERRIDABLE)));
+    }
+
+    /// Every status of an answer is written where the script says so, and nowhere else.
+    #[test]
+    fn the_script_and_the_library_have_the_same_statuses() {
+        let written = [
+            ("script/judge.lua", include_str!("script/judge.lua"), vec![answer::ALLOWED, answer::DENIED]),
+            ("script/ordinary.lua", include_str!("script/ordinary.lua"), vec![answer::ALLOWED, answer::DENIED]),
+            ("script/short_items.lua", include_str!("script/short_items.lua"), vec![answer::ALLOWED, answer::DENIED]),
+            (
+                "script/ids.lua",
+                include_str!("script/ids.lua"),
+                vec![answer::OTHER_CHECK, answer::TOO_MANY_WINDOWS, answer::TOO_MANY_COUNTERS],
+            ),
+            (
+                "script/adjust.lua",
+                include_str!("script/adjust.lua"),
+                vec![
+                    answer::ADJUSTED,
+                    answer::ALREADY,
+                    answer::LAPSED,
+                    answer::UNKNOWN,
+                    answer::COUNTED,
+                    answer::NOTHING_COUNTED,
+                ],
+            ),
+        ];
+        for (name, part, statuses) in written {
+            for status in statuses {
+                assert!(part.contains(&format!("'\\{status}'")), "{name}: {status}");
+            }
+        }
+        assert!(SCRIPT.contains(&format!("pack('<BI2', {}, k)", answer::UNREADABLE)));
+        assert!(SCRIPT.contains(&format!("pack('<BI4', {}, #known.value)", answer::REPEATED)));
+        let refused = SCRIPT.matches("pack('<BB', ").count();
+        let expected = format!("pack('<BB', {}, #deny_writes)", answer::NOT_WRITTEN);
+        assert_eq!(SCRIPT.matches(&expected).count(), refused, "{expected}");
     }
 
     /// The short way has some lengths as texts.
@@ -188,6 +275,14 @@ mod tests {
         let moving_at = |count| HEAD_BYTES + (FIXED_BYTES + B_BYTES) * count + TTL_BYTES;
         assert_eq!(layout["ONE_AT"], format!("'{}'", moving_at(1)));
         assert_eq!(layout["FOUR_AT"], format!("'{}'", moving_at(4)));
+        // A record begins with its tag, and behind that is its window.
+        let record = layout["FIXED_PART"].trim_matches('\'');
+        let (tag, _) = record.split_once('d').unwrap();
+        assert_eq!(layout["TAG_BYTES"], bytes_of(tag).to_string());
+        assert_eq!(layout["NUMBER_PART"], "'<d'", "a window");
+        let charge = layout["CHARGE"].trim_matches('\'');
+        let before_cost = bytes_of(charge.strip_suffix("I4I4ddI4dI4I4Bh").unwrap());
+        assert!(SCRIPT.contains(&format!("local COST_AFTER = {before_cost} ")));
         let plan = layout["PLAN"].trim_matches('\'').to_owned();
         assert_eq!(layout["FIRST_GROUP"], format!("'{plan}{}'", "B".repeat(GROUP_BYTES)));
         let terms = layout["TERMS"].trim_matches('\'');

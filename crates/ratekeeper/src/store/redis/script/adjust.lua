@@ -3,6 +3,9 @@ local DEBT_WINDOWS_MAX = 10 -- that a bucket remembers beyond a full refill
 
 -- What was given back under a receipt that left the process: format, units.
 local NOTE, NOTE_BYTES = '<BI4', 5
+-- Of an item: the id and its digest, then for each change how, the receipt and the note, before the charge.
+local ADJUST, ADJUST_BYTES = '<I2c8', 10
+local CHANGE, CHANGE_BYTES = '<BdI4I2I2I4d', 29
 
 local function roll(ch, window, at)
   ch.a, ch.c, ch.e = sliding_roll(ch.a, ch.c, ch.e, window, at)
@@ -162,15 +165,16 @@ end
 
 local function adjust(n, pos, deny_writes)
   local id, digest
-  id, digest, pos = unpack_from('<I2c8', blob, pos)
+  id, digest = unpack_from(ADJUST, blob, pos)
+  pos = pos + ADJUST_BYTES
   local charges, failure = {}, nil
   for i = 1, n do
     local kind, receipt, detail, k, note, in_all, until_when
-    kind, receipt, detail, k, note, in_all, until_when, pos = unpack_from('<BdI4I2I2I4d', blob, pos)
-    local ch = charge_of({ unpack_from(CHARGE, blob, pos) })
+    kind, receipt, detail, k, note, in_all, until_when = unpack_from(CHANGE, blob, pos)
+    local ch = charge_of({ unpack_from(CHARGE, blob, pos + CHANGE_BYTES) })
     ch.kind, ch.receipt, ch.detail, ch.k = kind, receipt, detail, k
     ch.note, ch.whole, ch.until_when, ch.given = note, in_all, until_when, 0
-    charges[i], pos = ch, pos + CHARGE_BYTES
+    charges[i], pos = ch, pos + CHANGE_BYTES + CHARGE_BYTES
   end
   local known = id > 0 and id_record(id)
   if id > 0 then

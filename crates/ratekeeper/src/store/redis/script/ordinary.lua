@@ -114,7 +114,7 @@ local function ordinary(plan, pos)
     end
     local limit, window, cm, cr, rm, rr, burst = ordinary_terms(charge, pos)
     if not limit then return nil end
-    if flags > 1 then pos = pos + 4 end
+    if flags >= 2 then pos = pos + 4 end
     local has_room, ends
     if alg == KIT then
       has_room = ordinary_kit(k, cost, limit, window)

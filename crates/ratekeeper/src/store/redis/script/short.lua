@@ -3,7 +3,8 @@
 -- of it is for the general way: nothing has been written by then. Few functions here, and few tables; tables
 -- begin with as many elements as a single check needs, because making room one by one costs more.
 local FIRST, FIRST_B = TTL_BYTES - MOVING_BYTES + 1, HEAD_BYTES - B_BYTES + 1
-local FIRST_WINDOW = HEAD_BYTES - FIXED_BYTES + 5 -- behind the tag
+local TAG_BYTES = 4
+local FIRST_WINDOW = HEAD_BYTES - FIXED_BYTES + TAG_BYTES + 1
 -- As text, because a number costs more: after how many bytes the moving parts of one and of four counters begin.
 local ONE_AT, FOUR_AT = '40', '124'
 local FIRST_MOVING = '<ddI4' -- the end of the time to live, and the first of the moving parts

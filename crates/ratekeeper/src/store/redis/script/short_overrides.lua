@@ -3,6 +3,7 @@ local known, sayings, force -- made only if there is an override: most batches h
 if any_override then
   local find_parts, rest_of = string.match, math.fmod
   local LIMIT_DIGITS, SECONDS_DIGITS = 9, 8
+  local COST_AFTER = 8 -- bytes of a charge
   -- What the hash at a key says: its name if it was not read yet, false if there is none or nothing in it, else one
   -- of the `sayings` of projects (7) and organisations (8), which have its numbers as text and the groups under it.
   known = { unpack(KEYS, 1, strings + overrides) }
@@ -24,7 +25,7 @@ if any_override then
     if product >= EXACT then return nil end
     burst = (product - rest_of(product, was_limit)) / was_limit
     burst = burst < 1 and 1 or burst > LIMIT_MAX and LIMIT_MAX or burst
-    local cm, cr = span(unpack_from('<I4', blob, charge_at + 8), window, limit)
+    local cm, cr = span(unpack_from('<I4', blob, charge_at + COST_AFTER), window, limit)
     local rm, rr = span(burst, window, limit)
     if not cm or not rm or rm >= WINDOW_MAX then return nil end
     local ahead = rr > 0 and rm + 1 or rm
@@ -41,7 +42,7 @@ if any_override then
       if not seconds or #seconds > SECONDS_DIGITS then return nil end
     end
     local own = group[FRONT]
-    local window = seconds and seconds * 1000000 or unpack_from(NUMBER_PART, own, HEAD_BYTES + 5)
+    local window = seconds and seconds * 1000000 or unpack_from(NUMBER_PART, own, HEAD_BYTES + TAG_BYTES + 1)
     limit = limit + 0
     if limit == 0 or window == 0 or window > WINDOW_MAX then return nil end
     local head, a, b, c, d
@@ -53,6 +54,6 @@ if any_override then
     end
     local told = pack('<Bdd', saying.level, limit, seconds and window or -1)
     return { group[KIND], 1, group[ITEM], group[FRONT_BYTES], group[BYTES], group[TAIL], '', told .. '\0',
-             false, sub(own, 1, HEAD_BYTES + 4) .. head, told .. group[TOLD], limit, a, b, c, d }
+             false, sub(own, 1, HEAD_BYTES + TAG_BYTES) .. head, told .. group[TOLD], limit, a, b, c, d }
   end
 end
