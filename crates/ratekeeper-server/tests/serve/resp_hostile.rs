@@ -4,13 +4,15 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ratekeeper::{OnOutage, RedisStore};
+use ratekeeper::{ManualClock, MemoryStore, OnOutage, RedisStore, Store};
 use ratekeeper_server::serve::{COMMAND_BYTES_MAX, Http, Listener, Resp, Stop, serve_all};
 use ratekeeper_testkit::servers::{Flavour, Server};
+use serde_json::json;
 
+use crate::calls::remaining;
 use crate::client::{Client, PATIENCE};
 use crate::resp::{Reply, RespClient, error, frame, listen, ok, told};
-use crate::rig::{RUNTIME, Setup};
+use crate::rig::{RUNTIME, START, Setup};
 
 #[test]
 fn what_is_no_command_is_named_and_ends_the_connection() {
@@ -234,5 +236,33 @@ fn thousands_of_half_commands_are_bounded() {
         let mut nothing = [0];
         client.stream().set_nonblocking(true).unwrap();
         assert_eq!(client.stream().read(&mut nothing).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
+
+/// All raw charges are together one rule, by whichever protocol they come: whoever makes keys up pushes out its own.
+#[test]
+fn made_up_keys_push_out_no_counter_of_a_rule() {
+    const POLICY: &str =
+        "service = \"s\"\n[[rules]]\nname = \"per-user\"\nkeys = \"user:{identity.user}\"\nquota = \"100/h\"\n";
+    let store = Arc::new(MemoryStore::with_clock(2_560, Arc::new(ManualClock::starting_at(START))));
+    let rig = Setup::policy(POLICY).start(Arc::clone(&store) as Arc<dyn Store>);
+    let mut client = rig.client();
+    let check = |user: usize, cost: u64| json!({ "identity": { "user": user.to_string() }, "cost": cost });
+    for user in 0..100 {
+        let reply = client.call("/v1/check", &check(user, 98));
+        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![2]), "{}", reply.text());
+    }
+    let mut resp = RespClient::connect(listen(&rig, |resp| resp));
+    for batch in 0..400 {
+        let calls: Vec<u8> = (0..64).flat_map(|key| frame(&format!("CL.THROTTLE k{batch}-{key} 0 1 3600"))).collect();
+        resp.send(&calls);
+        for key in 0..64 {
+            assert_eq!(resp.reply(), Some(told([0, 1, 0, -1, 3_600])), "{batch} {key}: a new key is no outage");
+        }
+    }
+    assert!(store.health().evicted > 20_000, "{:?}", store.health());
+    for user in 0..100 {
+        let reply = client.call("/v1/check", &check(user, 1));
+        assert_eq!((reply.status, remaining(&reply.json())), (200, vec![1]), "user {user}");
     }
 }
