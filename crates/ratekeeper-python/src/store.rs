@@ -16,7 +16,8 @@ use ratekeeper::metrics::Metrics;
 use ratekeeper::store::open;
 use ratekeeper::store::redis::{DEADLINE_DEFAULT, QUEUE_MAX_DEFAULT};
 use ratekeeper::{
-    BreakerPolicy, Engine, Field, InvalidInput, MemoryStore, MemoryStoreBuilder, OpenOptions, OpenedStore, StoreUrl,
+    BreakerPolicy, Engine, Field, InvalidInput, MemoryStore, MemoryStoreBuilder, OpenOptions, OpenedStore,
+    StoreUrl,
 };
 
 use self::health::{Health, ManualClock, Metric, metric};

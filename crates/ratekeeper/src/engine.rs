@@ -28,10 +28,13 @@ pub use self::demand::{Demand, DemandRule, Started};
 pub use self::hold::{Admission, Hold};
 use self::outage::OutageCounters;
 pub use self::outage::{OnOutage, Outages};
+#[cfg(feature = "policy-core")]
+pub(crate) use self::overriding::EndpointPattern;
+pub(crate) use self::overriding::Overridable;
 pub(crate) use self::penalty::Penalty;
 pub use self::raw::RawCharge;
 use self::raw::RawTerms;
-pub use self::strict::Strict;
+pub use self::strict::{Strict, StrictNow};
 #[cfg_attr(not(feature = "policy-core"), allow(unreachable_pub, reason = "policies export it"))]
 pub use self::terms::Scope;
 pub(crate) use self::terms::{Held, LimitSet, Terms};

@@ -69,7 +69,7 @@ pub use control::{
 };
 pub use engine::{
     Admission, CounterName, Demand, DemandRule, Engine, Hold, Now, OnOutage, Outages, RawCharge, Started,
-    Strict,
+    Strict, StrictNow,
 };
 pub use limiter::{BuildError, Limiter, LimiterBuilder, Owner, Rule};
 pub use ratekeeper_core::{
@@ -85,7 +85,7 @@ pub use store::redis::{BreakerPolicy, RedisStore, RedisStoreBuilder, SpreadStore
 pub use store::{
     BreakerState, CounterClaim, CounterClaims, DataHealth, FailureKinds, Health, OpenOptions, OpenedStore,
     Overrides, ScopedOverride, Store, StoreError, StoreErrorKind, StoreFuture, StoreUrl, StoredCounter,
-    StoredFilter, StoredKey, StoredPage,
+    StoredFilter, StoredKey, StoredList, StoredPage,
 };
 
 /// The examples of the documentation compile. Those of other documents do in `ratekeeper-web`.

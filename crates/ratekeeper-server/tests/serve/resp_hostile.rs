@@ -242,8 +242,7 @@ fn thousands_of_half_commands_are_bounded() {
 /// All raw charges are together one rule, by whichever protocol they come: whoever makes keys up pushes out its own.
 #[test]
 fn made_up_keys_push_out_no_counter_of_a_rule() {
-    const POLICY: &str =
-        "service = \"s\"\n[[rules]]\nname = \"per-user\"\nkeys = \"user:{identity.user}\"\nquota = \"100/h\"\n";
+    const POLICY: &str = "service = \"s\"\n[[rules]]\nname = \"per-user\"\nkeys = \"user:{identity.user}\"\nquota = \"100/h\"\n";
     let store = Arc::new(MemoryStore::with_clock(2_560, Arc::new(ManualClock::starting_at(START))));
     let rig = Setup::policy(POLICY).start(Arc::clone(&store) as Arc<dyn Store>);
     let mut client = rig.client();
@@ -254,10 +253,15 @@ fn made_up_keys_push_out_no_counter_of_a_rule() {
     }
     let mut resp = RespClient::connect(listen(&rig, |resp| resp));
     for batch in 0..400 {
-        let calls: Vec<u8> = (0..64).flat_map(|key| frame(&format!("CL.THROTTLE k{batch}-{key} 0 1 3600"))).collect();
+        let calls: Vec<u8> =
+            (0..64).flat_map(|key| frame(&format!("CL.THROTTLE k{batch}-{key} 0 1 3600"))).collect();
         resp.send(&calls);
         for key in 0..64 {
-            assert_eq!(resp.reply(), Some(told([0, 1, 0, -1, 3_600])), "{batch} {key}: a new key is no outage");
+            assert_eq!(
+                resp.reply(),
+                Some(told([0, 1, 0, -1, 3_600])),
+                "{batch} {key}: a new key is no outage"
+            );
         }
     }
     assert!(store.health().evicted > 20_000, "{:?}", store.health());

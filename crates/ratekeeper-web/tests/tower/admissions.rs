@@ -110,7 +110,8 @@ async fn a_decision_that_was_given_back_by_itself_is_not_given_back_again() {
     };
     let others = Router::new().route("/", post(work)).layer(limit_by(limiter()));
     assert_eq!(text(others.oneshot(post_with(&[])).await.unwrap()).await, "1");
-    let app = Router::new().route("/", post(handler)).with_state(Arc::new(limiter())).layer(limit_by(limiter()));
+    let app =
+        Router::new().route("/", post(handler)).with_state(Arc::new(limiter())).layer(limit_by(limiter()));
     let response = app.oneshot(post_with(&[])).await.unwrap();
     assert_eq!(field(&response, "ratelimit"), Some(r#""all";r=9;t=60"#));
     assert_eq!(text(response).await, "3 3");

@@ -245,9 +245,13 @@ impl<'a> Demand<'a> {
     pub fn now(&self) -> Now<'_, 'a> {
         Now(self)
     }
+
+    /// Refuses to go on without async on a store that needs I/O: it is not asked at all.
+    pub(super) fn local(&self) -> Result<(), InvalidInput> {
+        if self.engine.needs_io { Err(needs_io()) } else { Ok(()) }
+    }
 }
 
-// How a demand is judged: this process's part, then the shared one, then what follows.
 /// What a counter is called in every process, for receipts that leave this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterName {
@@ -259,6 +263,7 @@ pub struct CounterName {
     pub is_long: bool,
 }
 
+// How a demand is judged: this process's part, then the shared one, then what follows.
 impl Demand<'_> {
     pub(super) fn purpose(&self, purpose: Purpose) -> Result<Terms<'_>, InvalidInput> {
         let under = self.once.as_ref().map(|(id, keep)| Reservation::once(&**id, *keep)).transpose()?;
@@ -520,43 +525,49 @@ impl Now<'_, '_> {
 
     /// [`Demand::peek`].
     pub fn peek(&self) -> Result<Decision, InvalidInput> {
-        self.local()?;
-        at_once(self.0.peek()).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.peek())
+    }
+
+    /// [`Demand::standing`].
+    pub fn standing(&self) -> Result<Decision, InvalidInput> {
+        self.0.local()?;
+        now(self.0.standing())
     }
 
     /// [`Demand::explain`].
     pub fn explain(&self, labels: Labels<'_>) -> Result<String, InvalidInput> {
-        self.local()?;
-        at_once(self.0.explain(labels)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.explain(labels))
     }
 
     /// [`Demand::reserve`].
     pub fn reserve(&self, id: &str, hold: Duration) -> Result<Decision, InvalidInput> {
-        self.local()?;
-        at_once(self.0.reserve(id, hold)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.reserve(id, hold))
+    }
+
+    /// [`Demand::until_allowed`]: this thread waits.
+    pub fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+        self.0.wait_here::<ByRules>(patience)
     }
 
     /// [`Demand::refund`].
     pub fn refund(&self, decision: &Decision, units: u32) -> Result<u64, InvalidInput> {
-        self.local()?;
-        at_once(self.0.refund(decision, units)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.refund(decision, units))
     }
 
     /// [`Demand::release`].
     pub fn release(&self, decision: &Decision) -> Result<(), InvalidInput> {
-        self.local()?;
-        at_once(self.0.release(decision)).unwrap_or_else(|| Err(needs_io()))
+        self.0.local()?;
+        now(self.0.release(decision))
     }
 
     /// [`Demand::reset`].
     pub fn reset(&self) -> Result<usize, StoreError> {
-        self.local()?;
-        at_once(self.0.reset()).unwrap_or_else(|| Err(needs_io().into()))
-    }
-
-    /// A store that needs I/O is not asked at all.
-    pub(super) fn local(&self) -> Result<(), InvalidInput> {
-        if self.0.engine.needs_io { Err(needs_io()) } else { Ok(()) }
+        self.0.local()?;
+        now(self.0.reset())
     }
 }
 
@@ -573,6 +584,11 @@ pub(super) fn explained(decision: &Decision, labels: Labels<'_>) -> String {
 #[cold]
 pub(super) fn needs_io() -> InvalidInput {
     InvalidInput::new(Field::Check, "a store that needs I/O", "the form of this call that is awaited")
+}
+
+/// What a call says that does not have to wait.
+pub(super) fn now<T, E: From<InvalidInput>>(call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    at_once(call).unwrap_or_else(|| Err(needs_io().into()))
 }
 
 /// What a future says that does not have to wait.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ratekeeper_core::{Decision, InvalidInput, LIMIT_MAX, Verdict};
 use tokio::time::Instant;
 
+use super::Demand;
 use super::outage::{Away, ByRules};
-use super::verbs::{Purpose, at_once, needs_io};
-use super::{Demand, Now};
+use super::verbs::{Purpose, now};
 
 /// How often to look whether a holder has come back.
 const RELEASE_POLL: Duration = Duration::from_millis(20);
@@ -67,33 +67,26 @@ impl Demand<'_> {
         self.refund(&decision, LIMIT_MAX).await?;
         Ok(decision.given_up())
     }
-}
 
-impl Now<'_, '_> {
-    /// [`Demand::until_allowed`]: this thread waits.
-    pub fn until_allowed(&self, patience: Duration) -> Result<Decision, InvalidInput> {
+    /// [`Demand::wait`] on this thread, if the store needs no I/O.
+    pub(super) fn wait_here<A: Away>(&self, patience: Duration) -> Result<Decision, A::Error> {
         self.local()?;
         let started = std::time::Instant::now();
         let left = || patience.saturating_sub(started.elapsed());
-        let demand = self.0;
         loop {
-            let decision = now(demand.attempt::<ByRules>(left()))?;
+            let decision = now(self.attempt::<A>(left()))?;
             if decision.is_allowed() {
                 let (hold_back, patience) = (decision.proceed_after(), left());
                 if hold_back <= patience {
                     std::thread::sleep(hold_back);
                     return Ok(decision);
                 }
-                return now(demand.held_back(decision, patience));
+                return Ok(now(self.held_back(decision, patience))?);
             }
             let Some(pause) = pause(&decision, left()) else { return Ok(decision) };
             std::thread::sleep(pause.min(left()));
         }
     }
-}
-
-fn now<T>(future: impl Future<Output = Result<T, InvalidInput>>) -> Result<T, InvalidInput> {
-    at_once(future).unwrap_or_else(|| Err(needs_io()))
 }
 
 /// How long to wait after a denial before asking again; nothing if what is left of the patience would not suffice.

@@ -57,6 +57,7 @@ fn every_verb_has_a_form_without_async() {
     assert_eq!(left(&decision), 3);
     assert_eq!(left(&demand.now().peek().unwrap()), 3);
     demand.now().refund(&decision, 1).unwrap();
+    assert_eq!(left(&demand.now().standing().unwrap()), 4);
     assert_eq!(left(&demand.now().peek().unwrap()), 4);
     assert_eq!(left(&demand.now().reserve("r", KEEP).unwrap()), 2);
     assert!(demand.now().explain(Labels::default()).unwrap().contains("2 of 5 left"));
@@ -68,6 +69,21 @@ fn every_verb_has_a_form_without_async() {
     assert_eq!(left(&demand.now().reserve("s", KEEP).unwrap()), 3);
     assert_eq!(limiter.cancel_now("s").unwrap(), Settled::Done);
     assert_eq!(left(&demand.now().until_allowed(KEEP).unwrap()), 3);
+}
+
+#[test]
+fn every_strict_verb_has_a_form_without_async() {
+    let (store, _) = store();
+    let limiter = limiter(&store, "5/min");
+    let demand = limiter.demand("ann").cost(2);
+    let strict = demand.strict().now();
+    let decision = strict.check().unwrap();
+    assert_eq!((left(&decision), strict.refund(&decision, 1).unwrap()), (3, 1));
+    assert_eq!(left(&strict.peek().unwrap()), 4);
+    assert!(strict.explain(Labels::default()).unwrap().contains("4 of 5 left"));
+    assert_eq!(left(&strict.reserve("r", KEEP).unwrap()), 2);
+    assert_eq!(left(&strict.until_allowed(KEEP).unwrap()), 0);
+    assert!(!strict.until_allowed(Duration::from_millis(1)).unwrap().is_allowed());
 }
 
 #[test]

@@ -50,9 +50,13 @@ async fn an_outage_is_what_the_charges_say_and_an_error_to_a_strict_caller() {
             strict.check().await.unwrap_err(),
             strict.reserve("id", Duration::from_secs(1)).await.unwrap_err(),
             strict.until_allowed(Duration::ZERO).await.unwrap_err(),
+            strict.now().check().unwrap_err(),
+            strict.now().reserve("id", Duration::from_secs(1)).unwrap_err(),
+            strict.now().until_allowed(Duration::ZERO).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Unavailable), "{errors:?}");
         assert!(strict.peek().await.unwrap().is_allowed(), "to look takes no room");
+        assert!(strict.now().peek().unwrap().is_allowed(), "to look takes no room");
     }
 }
 

@@ -90,7 +90,15 @@ async fn every_verb_takes_a_cost_and_an_id() {
         assert!(explained.starts_with("repeated, charged once: "), "{explained}");
         assert_eq!(seen(once("b").until_allowed(PATIENCE).await.unwrap()), (4, Origin::Store));
         assert_eq!(seen(once("b").until_allowed(PATIENCE).await.unwrap()), (4, Origin::Repeat));
-        assert!(limiter.demand("ann").now().peek().is_err(), "it needs I/O, and nothing was sent");
+        let ann = limiter.demand("ann");
+        assert!(ann.now().peek().is_err(), "it needs I/O, and nothing was sent");
+        assert!(ann.now().standing().is_err());
+        let strict = ann.strict().now();
+        let errors =
+            [strict.check(), strict.peek(), strict.reserve("c", PATIENCE), strict.until_allowed(PATIENCE)];
+        for error in errors.map(Result::unwrap_err) {
+            assert!(error.to_string().contains("the form of this call that is awaited"), "{error}");
+        }
         let decision = limiter.check("ann").await.unwrap();
         let mixed_up = limiter.refund("bob", &decision, 1).await.unwrap_err().to_string();
         assert!(mixed_up.contains("a request with other keys in `per-user`"), "{mixed_up}");

@@ -236,8 +236,16 @@ mod tests {
     fn the_script_and_the_library_have_the_same_statuses() {
         let written = [
             ("script/judge.lua", include_str!("script/judge.lua"), vec![answer::ALLOWED, answer::DENIED]),
-            ("script/ordinary.lua", include_str!("script/ordinary.lua"), vec![answer::ALLOWED, answer::DENIED]),
-            ("script/short_items.lua", include_str!("script/short_items.lua"), vec![answer::ALLOWED, answer::DENIED]),
+            (
+                "script/ordinary.lua",
+                include_str!("script/ordinary.lua"),
+                vec![answer::ALLOWED, answer::DENIED],
+            ),
+            (
+                "script/short_items.lua",
+                include_str!("script/short_items.lua"),
+                vec![answer::ALLOWED, answer::DENIED],
+            ),
             (
                 "script/ids.lua",
                 include_str!("script/ids.lua"),
