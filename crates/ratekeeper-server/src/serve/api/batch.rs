@@ -1,7 +1,7 @@
 //! Several calls at once. Each is decided for itself, in their order; those that need the
 //! store travel together, in slices: the next is asked when the last is answered, so that
 //! a large batch takes longer and nobody else does. On a store that needs no I/O nothing is waited for, so
-//! a batch gives way after every slice of its work.
+//! a batch gives way after every slice of its work. A large one gives way while it is read, too.
 
 use futures_util::future::join_all;
 use ratekeeper::Labels;
@@ -26,7 +26,9 @@ const SLICE_CHARGES: usize = 256;
 const BATCHED_CHARGES: usize = 2_048;
 /// Charges of one slice on a store that needs no I/O: some tens of microseconds of work.
 const SLICE_CHARGES_AT_ONCE: usize = 64;
-/// Bytes of an answer that are written before others have their turn.
+/// Bytes of a body that are read before others have their turn, unless a single check has more ...
+const READ_AT_ONCE: usize = 64 * 1_024;
+/// ... and of an answer that are written.
 const WRITTEN_AT_ONCE: usize = 64 * 1_024;
 /// What a request that a policy decides on is taken to be charged.
 const REQUEST_CHARGES: usize = 4;
@@ -58,7 +60,7 @@ fn charges_of(check: &Result<LimitCall<'_>, Problem>) -> usize {
 
 /// The checks of a batch, of which `listed` is a list. What is wrong with a check is the problem of that check alone,
 /// whatever it is: only what is wrong with the list, or is no JSON, is a problem of the whole.
-fn checks_in<'a, B, T>(
+async fn checks_in<'a, B, T>(
     body: &'a [u8],
     listed: impl Fn(B) -> Option<Few<Placed<T>, BATCH_MAX>>,
 ) -> Result<Vec<Result<T, Problem>>, Problem>
@@ -66,19 +68,33 @@ where
     B: Members<'a>,
     T: Members<'a>,
 {
-    let checks: Vec<_> = match read::<B>(body) {
-        Ok(batch) => {
+    // Together is less work than one by one.
+    let together = if body.len() <= READ_AT_ONCE { read::<B>(body).ok() } else { None };
+    let checks: Vec<_> = match together {
+        Some(batch) => {
             let Few(checks) = listed(batch).ok_or_else(|| Problem::missing("checks"))?;
             checks.into_iter().map(Placed::into_call).collect()
         }
-        Err(_) => {
-            let batch = read::<UnreadBatchCall<'a>>(body)?;
-            let Few(checks) = batch.checks.ok_or_else(|| Problem::missing("checks"))?;
-            checks.into_iter().map(check_in).collect()
-        }
+        None => one_by_one(body).await?,
     };
     if checks.is_empty() {
         return Err(Problem::wrong("checks", format!("1 to {BATCH_MAX} checks")));
+    }
+    Ok(checks)
+}
+
+/// The checks of a batch, each read for itself. Where they begin and end is looked for first, which takes little.
+async fn one_by_one<'a, T: Members<'a>>(body: &'a [u8]) -> Result<Vec<Result<T, Problem>>, Problem> {
+    let batch = read::<UnreadBatchCall<'a>>(body)?;
+    let Few(unread) = batch.checks.ok_or_else(|| Problem::missing("checks"))?;
+    let (mut checks, mut bytes) = (Vec::with_capacity(unread.len()), 0);
+    for check in unread {
+        bytes += check.get().len();
+        if bytes > READ_AT_ONCE {
+            bytes = check.get().len();
+            yield_now().await;
+        }
+        checks.push(check_in(check));
     }
     Ok(checks)
 }
@@ -94,7 +110,7 @@ impl Api {
     /// `POST /v1/check/batch`.
     pub async fn check_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let checks = checks_in(body, |batch: CheckBatchCall<'_>| batch.checks)?;
+            let checks = checks_in(body, |batch: CheckBatchCall<'_>| batch.checks).await?;
             self.metrics.batch(checks.len());
             let decide = async |check: &Result<CheckCall<'_>, Problem>| match check {
                 Ok(call) => self.check_call(call).await,
@@ -109,7 +125,7 @@ impl Api {
     /// `POST /v1/limit/batch`.
     pub async fn limit_batch(&self, body: &[u8]) -> Answer {
         let decided = async {
-            let checks = checks_in(body, |batch: LimitBatchCall<'_>| batch.checks)?;
+            let checks = checks_in(body, |batch: LimitBatchCall<'_>| batch.checks).await?;
             self.metrics.batch(checks.len());
             let decide = async |check: &Result<LimitCall<'_>, Problem>| match check {
                 Ok(call) => self.limit_call(call).await,
@@ -180,5 +196,79 @@ impl Api {
         }
         body.extend_from_slice(b"]}");
         Answer::of(JSON, body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Instant;
+
+    use super::*;
+
+    type Read<'b> = Result<Vec<Result<LimitCall<'b>, Problem>>, Problem>;
+
+    /// How often a large batch gives way while it is read, the longest time in between, and what was read.
+    fn read_in_turns(body: &[u8]) -> (usize, u128, Read<'_>) {
+        let mut reading = pin!(checks_in(body, |batch: LimitBatchCall<'_>| batch.checks));
+        let (mut turns, mut longest) = (0, 0);
+        loop {
+            let begun = Instant::now();
+            let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            longest = longest.max(begun.elapsed().as_micros());
+            match polled {
+                Poll::Ready(read) => return (turns, longest, read),
+                Poll::Pending => turns += 1,
+            }
+        }
+    }
+
+    fn batch_of(checks: usize, charges: usize) -> Vec<u8> {
+        let charge = |index: usize| format!(r#"{{"key":"user:{index:08}","quota":"10/min"}}"#);
+        let charges: Vec<String> = (0..charges).map(charge).collect();
+        let check = format!(r#"{{"charges":[{}]}}"#, charges.join(","));
+        format!(r#"{{"checks":[{}]}}"#, vec![check; checks].join(",")).into_bytes()
+    }
+
+    #[test]
+    fn a_large_batch_gives_way_while_it_is_read() {
+        let body = batch_of(1_000, 50);
+        let (turns, longest, read) = read_in_turns(&body);
+        println!("{} bytes: {turns} turns, the longest {longest} us", body.len());
+        assert!(turns >= body.len() / READ_AT_ONCE - 1, "{turns} turns for {} bytes", body.len());
+        let read = read.unwrap();
+        assert!(read.len() == 1_000 && read.iter().all(|check| charges_of(check) == 50));
+        let small = batch_of(10, 10);
+        assert_eq!(read_in_turns(&small).0, 0, "read together");
+    }
+
+    /// Whichever way a batch is read, the same is wrong with it.
+    #[test]
+    fn a_large_batch_is_read_as_a_small_one() {
+        let wrong = [
+            "{\"checks\":[]}",
+            "{\"checks\":{}}",
+            "{}",
+            "[]",
+            "{\"checks\":[1, {\"charges\":[]}, {\"charges\":[{\"key\":5}]}, {\"unknown\":1}]}",
+            "{\"checks\":[{}], \"unknown\":1}",
+            "{\"checks\":[{}], \"checks\":[{}]}",
+            "{\"checks\":[{}]",
+            "{\"checks\":[{\"charges\":[{\"key\":\"k\",\"quota\":\"1/s\"}]}]}",
+        ];
+        let told = |read: Read<'_>| {
+            read.map(|checks| checks.into_iter().map(|check| format!("{check:?}")).collect::<Vec<_>>())
+                .map_err(|problem| format!("{problem:?}"))
+        };
+        for body in wrong {
+            let large = format!("{}{body}", " ".repeat(READ_AT_ONCE + 1));
+            let (small, large) = (read_in_turns(body.as_bytes()).2, read_in_turns(large.as_bytes()).2);
+            match (told(small), told(large)) {
+                // Of what is no JSON, the place is another one.
+                (Err(_), Err(_)) => {}
+                (small, large) => assert_eq!(small, large, "{body}"),
+            }
+        }
     }
 }
