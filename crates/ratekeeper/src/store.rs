@@ -23,7 +23,7 @@ pub use self::open::{
 };
 #[cfg(feature = "redis")]
 pub use self::open::{SentinelParts, ServerParts};
-pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredPage};
+pub use self::stored::{StoredCounter, StoredFilter, StoredKey, StoredList, StoredPage};
 use crate::audit::Audit;
 use crate::control::Control;
 use ratekeeper_core::{

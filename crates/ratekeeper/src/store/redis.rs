@@ -48,6 +48,7 @@ mod silence;
 mod socket;
 mod spread;
 mod stored;
+mod stored_lists;
 mod tag;
 mod wire;
 

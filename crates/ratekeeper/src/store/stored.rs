@@ -24,6 +24,20 @@ pub struct StoredCounter {
     pub reset_after: Duration,
 }
 
+/// A log or a list of holders as it is stored. The limit is not stored with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredList {
+    /// How it counts: a log or concurrency.
+    pub algorithm: Algorithm,
+    /// The window of its rule or plan.
+    pub window: Duration,
+    /// Units that count.
+    pub used: u64,
+    /// When the last of them leaves.
+    pub ends_after: Duration,
+}
+
 /// Which counters of a store are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -88,8 +102,10 @@ pub struct StoredKey {
     pub quota: Option<String>,
     /// What it counts under; of Application Kit's `organisation:project`.
     pub subject: String,
-    /// The counters, where the store alone can read them: not those of logs and holders.
+    /// The counters, which the store alone can read.
     pub counters: Vec<StoredCounter>,
+    /// What a log or a list of holders has, for each window.
+    pub lists: Vec<StoredList>,
     /// Units of a counter that has no limit beside it: one of Application Kit's.
     pub used: Option<u64>,
     /// When that one ends.

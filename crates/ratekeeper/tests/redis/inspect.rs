@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratekeeper::{
     Algorithm, Charge, Charges, Check, Key, ManualClock, Name, RawName, RedisStore, Store, StoreErrorKind,
-    Timestamp,
+    StoredFilter, Timestamp,
 };
 use ratekeeper_testkit::servers::{Flavour, Server};
 
@@ -152,5 +152,67 @@ async fn what_is_not_there_or_not_ours_is_told_apart() {
             assert_eq!(keys(&server), [key]);
         }
         assert_eq!(server.cli(&["DEL", key]), "1");
+    }
+}
+
+/// A log or a list of holders tells what it holds, and when the last of it leaves.
+#[tokio::test]
+async fn the_server_alone_tells_what_logs_and_holders_have() {
+    let filters = [
+        StoredFilter::own(Some("api"), Some("user:1")),
+        StoredFilter::own(Some("api"), Some("user:*")),
+        StoredFilter::own(None, None),
+    ];
+    for (text, flavour) in
+        [("500/10s sliding_log", Flavour::Redis62), ("500/10s concurrency", Flavour::Valkey9)]
+    {
+        let server = Server::start(flavour);
+        let (store, clock) = clocked(&server).await;
+        let quota = quota(text);
+        let own = charge("api", "user:1", quota);
+        let told = async || {
+            let mut pages = Vec::new();
+            for filter in &filters {
+                let page = store.stored(filter, 0, 100).await.unwrap().unwrap();
+                let lists = page.keys.into_iter().flat_map(|key| key.lists);
+                pages.push(lists.map(|list| (list.used, list.ends_after)).collect::<Vec<_>>());
+            }
+            assert!(pages.iter().all(|page| *page == pages[0]), "{text}: {pages:?}");
+            pages.remove(0)
+        };
+        assert_eq!(told().await, [], "{text}");
+        // More than two blocks, one unit every 25 ms.
+        for _ in 0..250 {
+            clock.advance(Duration::from_millis(25));
+            assert!(ask(&store, &own).await.unwrap().is_allowed());
+        }
+        let page = store.stored(&filters[0], 0, 100).await.unwrap().unwrap();
+        assert_eq!(
+            (page.keys[0].lists[0].algorithm, page.keys[0].lists[0].window),
+            (quota.algorithm(), quota.window())
+        );
+        // The window is over for one after the other, and for whole blocks; nothing is written meanwhile.
+        for (later, used) in
+            [(0, 250), (3_774, 250), (1, 249), (24, 249), (1_000, 209), (1_723, 140), (3_474, 1)]
+        {
+            clock.advance(Duration::from_millis(later));
+            let peeked = store.check(&Check::one(&own).peek()).await.unwrap();
+            assert_eq!(peeked.verdicts()[0].remaining(), 500 - used, "{text} after {later}");
+            let reset_after = peeked.verdicts()[0].reset_after();
+            assert_eq!(told().await, [(u64::from(used), reset_after)], "{text} after {later}");
+        }
+        clock.advance(Duration::from_millis(10));
+        assert_eq!(told().await, [], "{text}: all have left");
+        // A clock that stepped back by more than a window counts what was there from its present on.
+        ask(&store, &own).await.unwrap();
+        clock.set(Timestamp::from_secs(1_600_000_000));
+        assert_eq!(told().await, [(1, Duration::from_secs(10))], "{text}");
+        assert_eq!(server.cli(&["LSET", &keys(&server)[0], "0", "nonsense"]), "OK");
+        assert_eq!(store.stored(&filters[0], 0, 100).await.unwrap_err().kind(), StoreErrorKind::Unreadable);
+        assert_eq!(
+            store.stored(&filters[2], 0, 100).await.unwrap().unwrap().keys.len(),
+            1,
+            "it hides no others"
+        );
     }
 }

@@ -134,7 +134,7 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
     let rows = keys.flat_map(|found| {
         let (rule, key, server) = (shown(&found["rule"]), shown(&found["key"]), shown(&found["server"]));
         is_spread |= !server.is_empty();
-        let counters: Vec<[String; 8]> = list(found, "counters")
+        let mut rows: Vec<[String; 8]> = list(found, "counters")
             .map(|counter| {
                 let name = match counter["name"].as_str().filter(|name| !name.is_empty()) {
                     Some(name) => format!("{rule}.{}", shown(&json!(name))),
@@ -153,11 +153,17 @@ fn stored<'j>(keys: impl Iterator<Item = &'j Json>) -> String {
                 ]
             })
             .collect();
-        if !counters.is_empty() {
-            return counters;
-        }
         let quota = shown(&found["quota"]);
         let name = if quota.is_empty() { rule } else { format!("{rule}.{quota}") };
+        rows.extend(list(found, "lists").map(|of_window| {
+            let window = format!("per {}", shown(&of_window["window"]));
+            let (used, algorithm) = (shown(&of_window["used"]), shown(&of_window["algorithm"]));
+            let end = in_words(&of_window["ends_after_us"]);
+            [name.clone(), key.clone(), used, String::new(), window, algorithm, end, server.clone()]
+        }));
+        if !rows.is_empty() {
+            return rows;
+        }
         let end =
             if found["ends_after_us"].is_null() { String::new() } else { in_words(&found["ends_after_us"]) };
         vec![[name, key, shown(&found["used"]), String::new(), String::new(), String::new(), end, server]]

@@ -61,7 +61,7 @@ impl Inner {
     }
 
     /// The time that checks would be judged at.
-    async fn instant(&self, end: Instant, part: Part) -> Result<Timestamp, StoreError> {
+    pub(super) async fn instant(&self, end: Instant, part: Part) -> Result<Timestamp, StoreError> {
         if self.is_clock_given() {
             return Ok(self.route.now());
         }

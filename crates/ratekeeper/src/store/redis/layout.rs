@@ -61,7 +61,8 @@ impl StoredName {
     /// What is found under this name, before it is looked at.
     pub(super) fn found(self) -> StoredKey {
         let Self { kind: _, rule, quota, subject } = self;
-        StoredKey { rule, quota, subject, counters: Vec::new(), used: None, ends_after: None, server: None }
+        let (counters, lists) = (Vec::new(), Vec::new());
+        StoredKey { rule, quota, subject, counters, lists, used: None, ends_after: None, server: None }
     }
 }
 
@@ -135,6 +136,17 @@ impl Layout {
         key.push(b':');
         escape(subject, false, &mut key);
         key
+    }
+
+    /// The keys of the log and of the holders of a rule's only quota, for a subject.
+    pub(super) fn lists(&self, rule: &str, subject: &[u8]) -> [Vec<u8>; 2] {
+        [b"rk:l:", b"rk:h:"].map(|kind| {
+            let mut key = [self.prefix.as_bytes(), kind].concat();
+            escape(rule.as_bytes(), true, &mut key);
+            key.extend_from_slice(b"::");
+            escape(subject, false, &mut key);
+            key
+        })
     }
 
     /// The key of an id.

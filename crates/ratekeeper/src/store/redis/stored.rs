@@ -55,7 +55,9 @@ impl Inner {
         if let Some(only) = Layout::stored_only(filter) {
             page.cursor = None;
             let counters = self.counters_of(&only.rule, only.subject.as_bytes()).await?;
-            page.keys.extend((!counters.is_empty()).then(|| StoredKey { counters, ..only.found() }));
+            let lists = self.lists_of(&only.rule, only.subject.as_bytes()).await?;
+            let is_empty = counters.is_empty() && lists.is_empty();
+            page.keys.extend((!is_empty).then(|| StoredKey { counters, lists, ..only.found() }));
             return Ok(page);
         }
         let nodes = self.route.nodes().await?;
@@ -96,6 +98,9 @@ impl Inner {
             // Others may have put something else there; it must not hide the rest.
             b'c' | b'd' => {
                 stored.counters = self.counters_at(self.end_of_call(), part, key).await.unwrap_or_default();
+            }
+            b'l' | b'h' => {
+                stored.lists = self.lists_at(self.end_of_call(), part, key).await.unwrap_or_default();
             }
             b'k' => {
                 let value: Option<Vec<u8>> = self.send(part, Cmd::get(key)).await.unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Counters as they are stored, and the policies in force.
 
+use std::time::Duration;
+
 use ratekeeper::policy::{RuleLimits, ServiceStatus};
 use ratekeeper::{Name, Quota, StoredFilter, StoredPage};
 use serde::Deserialize;
@@ -137,17 +139,27 @@ pub(super) fn stored_keys(page: &StoredPage) -> Vec<Json> {
                 "name": counter.quota, "algorithm": counter.algorithm.as_str(), "limit": counter.burst,
                 "window": in_words(counter.window), "used": counter.burst.saturating_sub(counter.remaining),
                 "remaining": counter.remaining,
-                "reset_after_us": u64::try_from(counter.reset_after.as_micros()).unwrap_or(u64::MAX),
+                "reset_after_us": in_micros(counter.reset_after),
+            })
+        });
+        let lists = found.lists.iter().map(|list| {
+            json!({
+                "algorithm": list.algorithm.as_str(), "window": in_words(list.window), "used": list.used,
+                "ends_after_us": in_micros(list.ends_after),
             })
         });
         json!({
             "rule": found.rule, "quota": found.quota, "key": found.subject,
-            "counters": counters.collect::<Vec<_>>(), "used": found.used,
+            "counters": counters.collect::<Vec<_>>(), "lists": lists.collect::<Vec<_>>(), "used": found.used,
             "server": found.server,
-            "ends_after_us": found.ends_after.map(|end| u64::try_from(end.as_micros()).unwrap_or(u64::MAX)),
+            "ends_after_us": found.ends_after.map(in_micros),
         })
     });
     keys.collect()
+}
+
+fn in_micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(in crate::serve) fn rule(of: &RuleLimits) -> Json {
