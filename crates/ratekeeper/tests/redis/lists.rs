@@ -23,17 +23,17 @@ const ROUNDS: usize = 5;
 const START: u64 = 1_700_000_000_000_000;
 
 /// A full list, and the decisions that filled it.
-struct Full {
-    server: Server,
-    store: RedisStore,
+pub(crate) struct Full {
+    pub(crate) server: Server,
+    pub(crate) store: RedisStore,
     clock: ManualClock,
     charge: Charge<'static>,
-    key: &'static str,
+    pub(crate) key: &'static str,
     decisions: Vec<Decision>,
 }
 
 impl Full {
-    async fn new(flavour: Flavour, text: &str, key: &'static str, entries: usize) -> Self {
+    pub(crate) async fn new(flavour: Flavour, text: &str, key: &'static str, entries: usize) -> Self {
         let (server, clock) = (Server::start(flavour), ManualClock::default());
         clock.set(Timestamp::from_micros(START));
         let store = builder(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
@@ -58,7 +58,7 @@ impl Full {
     }
 
     /// As it was filled, at an instant after the first entry.
-    fn again(&self, after: Duration) {
+    pub(crate) fn again(&self, after: Duration) {
         assert_eq!(self.server.cli(&["COPY", "backup", self.key, "REPLACE"]), "1");
         self.clock.set(Timestamp::from_micros(START).after(after));
         assert_eq!(self.server.cli(&["CONFIG", "RESETSTAT"]), "OK");
@@ -146,7 +146,7 @@ async fn takes_bounded_work(flavour: Flavour, text: &str, key: &'static str) {
     for entry in [0, ENTRIES / 2 - 1, ENTRIES - 1] {
         let (check, decision) = (Check::one(&full.charge), &full.decisions[entry]);
         full.bounded(&format!("entry {entry} given back"), last, async || {
-            assert_eq!(full.store.refund(&check, &decision.clone(), 1).await.unwrap(), 1);
+            assert_eq!(full.store.refund(&check, &decision.apart(), 1).await.unwrap(), 1);
         })
         .await;
         full.asks(1, true).await;

@@ -10,6 +10,7 @@ mod control;
 mod demand;
 mod engine;
 mod exactness;
+mod fullest;
 mod fuzzed_values;
 mod ids;
 mod inspect;

@@ -56,8 +56,8 @@ const FLYING_FULL: usize = 4;
 const FLYING_EVERY: Duration = Duration::from_micros(500);
 /// Items in one batch: a batch of 64 keeps the server busy for about 0.2 ms.
 pub(super) const BATCH_MAX: usize = 64;
-/// Microseconds of work in one batch, unless a single item has more: bounds on checks see to it that none has.
-const BATCH_MICROS_MAX: usize = 5_000;
+/// Microseconds of work in one batch. Bounds on checks see to it that no single item has more.
+pub(super) const BATCH_MICROS_MAX: usize = 5_000;
 /// Keys in one batch, unless a single item has more.
 const BATCH_KEYS_MAX: usize = 1_000;
 /// How long a caller waits beyond its total for those who end calls: only a runtime that stands still is so late.

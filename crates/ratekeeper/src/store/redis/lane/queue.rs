@@ -189,8 +189,8 @@ mod tests {
         assert_eq!(batches("5/h", 64, 7, None), [3, 3, 1]);
         assert_eq!(batches("5/h", 1, 64, Some("id")), [64]);
         assert_eq!(batches("5/h", 64, 3, Some("id")), [1, 1, 1], "each takes the careful way");
-        assert_eq!(batches("5/h sliding_log", 1, 50, None), [22, 22, 6]);
-        assert_eq!(batches("5/h sliding_log", 10, 5, None), [2, 2, 1]);
-        assert_eq!(batches("5/h concurrency", 24, 3, None), [1, 1, 1], "a check is never cut");
+        assert_eq!(batches("5/h sliding_log", 1, 128, None), [58, 58, 12]);
+        assert_eq!(batches("5/h sliding_log", 10, 12, None), [5, 5, 2]);
+        assert_eq!(batches("5/h concurrency", 24, 3, None), [2, 1], "a check is never cut");
     }
 }
