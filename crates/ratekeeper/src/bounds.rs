@@ -1,5 +1,6 @@
 //! Everything that can grow has a bound, and every bound that callers may meet is here.
 
+pub use ratekeeper_core::algorithm::DEBT_WINDOWS_MAX;
 pub use ratekeeper_core::{
     CHARGES_MAX, COST_BEYOND, ENTRIES_MAX, HELD_MAX, IDEMPOTENCY_DEFAULT, LIMIT_MAX, LIST_CHARGES_MAX,
     NAME_BYTES_MAX, NAMES_MAX, NOTE_BYTES_MAX, OFFSET_MINUTES_MAX, ORGANISATION_PLACES_MAX, PENALTIES_MAX,

@@ -97,7 +97,8 @@ async fn every_verb_takes_a_cost_and_an_id() {
         let errors =
             [strict.check(), strict.peek(), strict.reserve("c", PATIENCE), strict.until_allowed(PATIENCE)];
         for error in errors.map(Result::unwrap_err) {
-            assert!(error.to_string().contains("the form of this call that is awaited"), "{error}");
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains("the form of this call that is awaited"), "{cause}");
         }
         let decision = limiter.check("ann").await.unwrap();
         let mixed_up = limiter.refund("bob", &decision, 1).await.unwrap_err().to_string();

@@ -79,7 +79,7 @@ async fn ids_and_notes_that_lost_their_time_to_live_end_as_they_should() {
     let mut told = store.check(&Check::one(&other)).await.unwrap();
     told.set_nonce(7);
     // Each keeps its own count, as whoever was told of the decision.
-    let copy = told.clone();
+    let copy = told.apart();
     assert_eq!(store.refund(&Check::one(&other), &told, 1).await.unwrap(), 1);
     assert_eq!(server.cli(&["EVAL", LOSE_ALL, "0"]), "1");
     let lost = || lives(&server).into_iter().filter(|(_, life)| *life < 0).count();

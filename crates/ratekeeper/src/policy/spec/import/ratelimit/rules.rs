@@ -168,7 +168,7 @@ impl<'e> Maker<'e> {
                 rules.extend(self.rule(step, name, &keys, group.as_deref(), problems));
             }
         }
-        rules
+        without_idle(rules)
     }
 
     /// The name that the file gives the limit, if it has it alone; else one of the entries that lead to it.
@@ -207,10 +207,6 @@ impl<'e> Maker<'e> {
         let limits = quota
             .map_or(Limits::Unlimited, |quota| Limits::Quotas(vec![NamedQuota { name: "".into(), quota }]));
         let replaces = step.limit.map(|limit| self.replaced(limit, name)).unwrap_or_default();
-        if quota.is_none() && replaces.is_empty() && group.is_none() {
-            // It replaces what is not there.
-            return None;
-        }
         if replaces.len() > REPLACES_MAX {
             let got = format!("names of {} limits", replaces.len());
             let (at, field) = place("rate_limit.replaces");
@@ -232,6 +228,23 @@ impl<'e> Maker<'e> {
     fn replaced(&self, limit: &Limit, own: &str) -> BTreeSet<String> {
         let names = limit.replaces.iter().filter_map(|name| self.rules_of.get(name.as_str()));
         names.flatten().filter(|name| *name != own).cloned().collect()
+    }
+}
+
+/// Leaves out the rules that do nothing: without a limit, outside of a group, and replacing only what is not there. A rule
+/// that replaces one of these replaces nothing by that, so it may be the next.
+fn without_idle(mut rules: Vec<RuleSpec>) -> Vec<RuleSpec> {
+    loop {
+        let before = rules.len();
+        let names: BTreeSet<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+        rules.iter_mut().for_each(|rule| rule.replaces.retain(|name| names.contains(name)));
+        let does_something = |rule: &RuleSpec| {
+            !matches!(rule.limits, Limits::Unlimited) || rule.first_of.is_some() || !rule.replaces.is_empty()
+        };
+        rules.retain(does_something);
+        if rules.len() == before {
+            return rules;
+        }
     }
 }
 
