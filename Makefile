@@ -9,7 +9,7 @@ SECONDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help run demo quick test test-long lint deps servers test-rust test-python test-interleavings test-of-tests \
 	test-of-store-tests test-of-store-tests-share test-alerts test-browser test-chart test-chaos test-chaos-long chaos chaos-built features package api api-check wheel \
-	bench-cluster bench-http bench-instructions bench-lean bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit
+	bench-cluster bench-http bench-instructions bench-lean bench-memory bench-peers bench-policy bench-python bench-redis bench-server bench-server-peer check-unit fuzz audit limits-suite
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,9 @@ bench-http: ## A web service with limits, without, and with tower_governor's; wr
 
 bench-policy: ## What finding the rules that apply costs; writes docs/benchmarks.md (1 minute, quiet machine)
 	cd benches && $(CARGO) run --release --locked --features policy --bin policy -- --out ../docs/benchmarks.md
+
+limits-suite: servers ## The tests of the library `limits` itself over our storages; after test-python, fetches them (5 minutes)
+	$(PYTHON) scripts/limits_suite.py
 
 bench-python: servers ## Compare the Python package with its peers; writes docs/benchmarks.md (10 minutes, quiet machine, needs wrk)
 	$(PYTHON) scripts/bench_python.py --out docs/benchmarks.md

@@ -1,4 +1,4 @@
-"""Subinterpreters: the package is for the main one, and says so."""
+"""Subinterpreters: the package is for the main one, and says so. Before Python 3.12, they share what the main one has loaded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import ratekeeper
 within = '''
 try:
     import ratekeeper
+    print(ratekeeper.Limiter(None, ratekeeper.Rule("r", "1/s")).check("a").allowed, flush=True)
 except ImportError as error:
     print(error, flush=True)
 '''
@@ -29,5 +30,8 @@ def test_a_subinterpreter_is_told_why_not() -> None:
     result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     told, works = result.stdout.splitlines()
-    assert told.startswith("ratekeeper cannot be loaded in a subinterpreter") and "WSGIApplicationGroup" in told
     assert works == "True"
+    if sys.version_info < (3, 12):
+        assert told == "True"
+    else:
+        assert told.startswith("ratekeeper cannot be loaded in a subinterpreter") and "WSGIApplicationGroup" in told

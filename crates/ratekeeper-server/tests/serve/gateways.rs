@@ -69,11 +69,11 @@ fn answer(mut stream: TcpStream) {
         reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     let Some(first) = head.first() else { return };
     let lengths = head.iter().filter_map(|line| line.split_once(": "));
-    let length = lengths
+    let mut length = lengths
         .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .map(|(_, length)| length.parse());
     // All of the request is read, so that the answer arrives.
-    let _ = reader.read_exact(&mut vec![0; length.last().map_or(0, Result::unwrap)]);
+    let _ = reader.read_exact(&mut vec![0; length.next_back().map_or(0, Result::unwrap)]);
     let status = if first.contains("/forbidden") { "403 Forbidden" } else { "200 OK" };
     let body = format!("served {first}");
     let _ = write!(

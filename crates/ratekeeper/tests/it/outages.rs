@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratekeeper::{Limiter, ManualClock, Mode, OnOutage, Outages, Rule, Switch, Timestamp};
+use ratekeeper::{Limiter, LimiterBuilder, ManualClock, Mode, OnOutage, Outages, Rule, Switch, Timestamp};
 
 use crate::away::Away;
 use crate::traces::Traces;
@@ -86,11 +86,7 @@ fn a_lifted_rule_leaves_the_say_to_the_others() {
     let rule =
         |name, on_outage| Rule::new(name, |user: &str| Some(user.into())).quotas("1/h").on_outage(on_outage);
     let rules = [rule("lifted", OnOutage::Deny), rule("counted", OnOutage::Local)];
-    let limiter = rules
-        .into_iter()
-        .fold(Limiter::builder_on(store), |builder, rule| builder.rule(rule))
-        .build()
-        .unwrap();
+    let limiter = rules.into_iter().fold(Limiter::builder_on(store), LimiterBuilder::rule).build().unwrap();
     let allowed = [(); 2].map(|()| limiter.check_now("ann").unwrap().is_allowed());
     assert_eq!(allowed, [true, false]);
 }

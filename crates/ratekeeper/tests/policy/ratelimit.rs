@@ -10,7 +10,7 @@ use ratekeeper::policy::{
     Ask, CompileOptions, Descriptor as Entries, Format, Policies, Policy, PolicyLimiter, PolicySpec,
     Problems, RequestFacts, ServiceLimiter,
 };
-use ratekeeper::{ManualClock, MemoryStore, Timestamp};
+use ratekeeper::{Demand, ManualClock, MemoryStore, Timestamp};
 use std::sync::Arc;
 
 use self::model::{Descriptor, Entry, Limit, Model, Status, cleaned, has_limit, yaml};
@@ -79,7 +79,7 @@ impl Service {
             let facts = facts(descriptor);
             self.limiter.demand(&Ask::request(&facts).cost(hits)).at_index(index)
         });
-        let demand = demands.reduce(|all, more| all.and(more)).unwrap();
+        let demand = demands.reduce(Demand::and).unwrap();
         !demand.now().check().unwrap().is_allowed()
     }
 }

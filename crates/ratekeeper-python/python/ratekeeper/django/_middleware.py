@@ -33,7 +33,7 @@ class RateLimitMiddleware:
     def _stores(self) -> Collection[str]:
         """The stores that have to be there when a site starts."""
         # Without any, every limited view would fail.
-        return tuple(_settings.named()) or stores_of_limits() or _settings.provided() or ("default",)
+        return tuple(_settings.named()) or sorted(stores_of_limits()) or _settings.provided() or ("default",)
 
     def _told(self, limits: RequestLimits, response: HttpResponseBase) -> HttpResponseBase:
         """A response that tells of the limits that its request met."""

@@ -207,8 +207,10 @@ mod tests {
 
     use super::*;
 
+    type Read<'b> = Result<Vec<Result<LimitCall<'b>, Problem>>, Problem>;
+
     /// How often a large batch gives way while it is read, the longest time in between, and what was read.
-    fn read_in_turns(body: &[u8]) -> (usize, u128, Result<Vec<Result<LimitCall<'_>, Problem>>, Problem>) {
+    fn read_in_turns(body: &[u8]) -> (usize, u128, Read<'_>) {
         let mut reading = pin!(checks_in(body, |batch: LimitBatchCall<'_>| batch.checks));
         let (mut turns, mut longest) = (0, 0);
         loop {
@@ -255,7 +257,7 @@ mod tests {
             "{\"checks\":[{}]",
             "{\"checks\":[{\"charges\":[{\"key\":\"k\",\"quota\":\"1/s\"}]}]}",
         ];
-        let told = |read: Result<Vec<Result<LimitCall<'_>, Problem>>, Problem>| {
+        let told = |read: Read<'_>| {
             read.map(|checks| checks.into_iter().map(|check| format!("{check:?}")).collect::<Vec<_>>())
                 .map_err(|problem| format!("{problem:?}"))
         };

@@ -56,7 +56,7 @@ impl Api {
             }
             let mut others = self.told_others(&asked.others);
             self.tell_who_set(met.iter_mut().flat_map(|met| &mut met.rules).chain(&mut others)).await?;
-            Ok(Answer::json(&self.explained(met, others)))
+            Ok(Answer::json(&self.explained(met, &others)))
         };
         answered(told.await)
     }
@@ -125,7 +125,7 @@ impl Api {
         told.collect()
     }
 
-    fn explained(&self, met: Vec<Met>, others: Vec<Json>) -> Json {
+    fn explained(&self, met: Vec<Met>, others: &[Json]) -> Json {
         let (mut decision, mut rules) = (None::<Decision>, Vec::new());
         let mut passes_at = Some(Timestamp::from_micros(0));
         for one in met {

@@ -147,14 +147,15 @@ impl<'e> Maker<'e> {
     }
 
     fn rules(mut self, steps: Vec<(Vec<&'e str>, Vec<Step<'e>>)>, problems: &mut Problems) -> Vec<RuleSpec> {
-        let mut lists: Vec<(Vec<&str>, Vec<(Step<'_>, String)>)> = Vec::with_capacity(steps.len());
-        for (keys, list) in steps {
+        let lists = steps.into_iter().map(|(keys, list)| {
             let list = needed(list).into_iter().map(|step| {
                 let name = self.name(&step);
                 (step, name)
             });
-            lists.push((keys, list.collect()));
-        }
+            (keys, list.collect::<Vec<_>>())
+        });
+        // All names, before one rule refers to another.
+        let lists: Vec<_> = lists.collect();
         let mut rules = Vec::new();
         for (keys, list) in &lists {
             let is_group = list
