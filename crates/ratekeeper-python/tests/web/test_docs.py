@@ -32,6 +32,7 @@ def test_every_example_is_in_a_section_that_is_run() -> None:
     assert RUNNING == [
         "By itself", "Costs, ids and charges of one's own", "limits, slowapi and Flask-Limiter", "Testing", "Outgoing calls",
         "FastAPI", "Options of limiters", "WebSockets", "Policies", "Limiters of one's own",
+        "Overrides of several endpoints",
         "Django", "Keys, groups and methods", "REST framework", "Change the imports", *MIGRATIONS,
     ]
 
