@@ -1,4 +1,4 @@
-"""The applications of docs/python.md, asked by clients that mean no good: examples are copied."""
+"""The applications of the pages about Python, asked by clients that mean no good: examples are copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import Backend
 
-from web.test_docs import BLOCK, SECTIONS, for_this_server
+from web.test_docs import write_example
 
 FASTAPI = """
 import warnings
@@ -51,12 +51,7 @@ print(2)
 def test_examples_answer_whatever_they_are_asked(
     title: str, program: str, paths: int, redis_backend: Backend, tmp_path: pathlib.Path
 ) -> None:
-    for language, block in BLOCK.findall(SECTIONS[title]):
-        if language != "text":
-            first, rest = block.split("\n", 1)
-            file = tmp_path / first.lstrip("#/ ")
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(rest if language == "json" else for_this_server(rest, redis_backend))
+    write_example(title, redis_backend, tmp_path)
     (tmp_path / "try.py").write_text(program)
     result = subprocess.run([sys.executable, "try.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout) == (0, f"{paths}\n"), result.stderr[-2000:]

@@ -50,10 +50,11 @@ pub(super) fn is_of_a_page(headers: &HeaderMap) -> bool {
 /// Whether a request names this machine, and neither a page has sent it nor a proxy passed it on.
 ///
 /// A proxy on this machine may pass on what anybody sends, and names this machine: it adds fields, or, as nginx
-/// does by default, none and speaks HTTP/1.0. What is sent to a proxy names its server in the first line.
+/// does by default, none and speaks HTTP/1.0, or HTTP/2 to a service of gRPC. What is sent to a proxy names its server
+/// in the first line.
 pub(super) fn is_local(request: &Parts) -> bool {
     let is_to_a_proxy = request.uri.authority().is_some() || request.uri.scheme().is_some();
-    let is_passed_on = request.version < Version::HTTP_11
+    let is_passed_on = request.version != Version::HTTP_11
         || is_to_a_proxy
         || request.headers.keys().map(HeaderName::as_str).any(is_of_a_proxy);
     if is_of_a_page(&request.headers) || is_passed_on {

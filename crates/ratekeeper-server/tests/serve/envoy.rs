@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use ratekeeper::policy::{CompileOptions, Format, Policy, PolicySpec};
 use ratekeeper_testkit::servers::{executable, free_port};
 
 use crate::client::{Client, PATIENCE, Reply};
@@ -13,6 +14,7 @@ use crate::rig::{RUNTIME, Rig, Setup};
 
 const ENVOY: &str = include_str!("../../../../deploy/envoy/envoy.yaml");
 const POLICY: &str = include_str!("../../../../deploy/envoy/policy.toml");
+const DOCS: &str = include_str!("../../../../docs/envoy.md");
 
 /// A service that answers everything, and uses three of what was estimated.
 fn service() -> SocketAddr {
@@ -95,6 +97,17 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "not in time: {what}");
         thread::yield_now();
+    }
+}
+
+/// What stands in the documentation is a policy, and no warning is given of it or of the one that is shipped.
+#[test]
+fn the_policies_are_good() {
+    let documented = DOCS.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    for policy in [documented, POLICY] {
+        let spec = PolicySpec::read("policy.toml", Format::Toml, policy.as_bytes()).unwrap();
+        let compiled = Policy::compile(&spec, "policy.toml", &CompileOptions::default()).unwrap();
+        assert!(compiled.warnings().is_empty(), "{:?}", compiled.warnings());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use ratekeeper_server::serve::{CALL_BYTES_MAX, DESCRIPTORS_MAX, ENTRIES_MAX};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::client::{Client, PATIENCE};
 use crate::grpc::{Connection, SHOULD_RATE_LIMIT, call, descriptor, framed};
@@ -134,6 +135,9 @@ fn half_a_call_is_waited_for_and_no_longer() {
 #[test]
 fn thousands_of_connections_take_little() {
     const MANY: usize = 2_000;
+    // Both ends of each are this process's.
+    let allowed = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: allowed.maximum, ..allowed }).unwrap();
     let (rig, connection) = rig();
     let before = resident();
     let mut clients = Vec::with_capacity(MANY);

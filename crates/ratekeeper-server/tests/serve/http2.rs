@@ -60,7 +60,6 @@ fn every_call_is_answered_as_over_http1() {
         ("GET", "/openapi.json", String::new()),
         ("GET", "/metrics", String::new()),
         ("GET", "/dashboard", String::new()),
-        ("GET", "/v1/overrides/acme", String::new()),
         ("POST", "/v1/check", check),
         ("POST", "/v1/batch", batch),
         ("POST", "/v1/check", "x".repeat(100_000)),
@@ -83,6 +82,17 @@ fn every_call_is_answered_as_over_http1() {
         let told: Json = serde_json::from_slice(&told).unwrap();
         assert_eq!((head.status.as_u16(), &told["allowed"]), (200, &json!(true)));
         assert!(head.headers["ratelimit"].to_str().unwrap().contains("r="), "{head:?}");
+    });
+}
+
+/// Some proxies add no field to what they pass on over HTTP/2, and name this machine.
+#[test]
+fn nobody_is_local_over_http2() {
+    let rig = rig();
+    assert_eq!(rig.client().post("/v1/audit", "{}").status, 200, "over HTTP/1.1, whoever is on this machine");
+    RUNTIME.block_on(async {
+        let sender = connect(rig.address).await;
+        assert!(matches!(ask(&sender, "POST", "/v1/audit", b"{}").await.0.status.as_u16(), 401 | 403));
     });
 }
 

@@ -22,6 +22,7 @@ mod reload;
 mod schema;
 mod service_document;
 mod stores;
+mod together;
 mod traces;
 mod unknown_services;
 mod watched_outages;
