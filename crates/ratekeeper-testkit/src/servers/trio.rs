@@ -19,8 +19,10 @@ const FAILOVER_MILLIS: &str = "10000";
 /// After this long, a failover that has not moved the service never will.
 const FAILOVER_GIVEN_UP: Duration = Duration::from_secs(25);
 /// So that sentinels find each other, and look at servers, within a second and not within ten. What they know of a replica
-/// counts for a few of these periods: shorter ones would have no failover on a busy machine.
-const HASTE: [&str; 6] = ["SENTINEL", "DEBUG", "INFO-PERIOD", "1000", "PUBLISH-PERIOD", "200"];
+/// counts for a few of these periods: shorter ones would have no failover on a busy machine. A sentinel that has not heard of
+/// a failover within four periods of publishing takes the new primary for one that has gone astray, and demotes it: so
+/// these are not short.
+const HASTE: [&str; 6] = ["SENTINEL", "DEBUG", "INFO-PERIOD", "1000", "PUBLISH-PERIOD", "1000"];
 
 /// Two servers and three sentinels. Dropping it ends them all.
 #[derive(Debug)]
