@@ -3,6 +3,8 @@
 mod nodes;
 mod slots;
 
+use std::time::{Duration, Instant};
+
 use self::nodes::Nodes;
 pub use self::slots::SlotMove;
 use super::server::NodeTls;
@@ -18,6 +20,8 @@ const FORM_MILLIS: &str = "2000";
 const DOWN_AFTER_MILLIS: &str = "60000";
 /// ... and then soon.
 const DOWN_SOON_MILLIS: &str = "500";
+/// A failover on request that has not happened in this time was given up by the replica, which gives it five seconds.
+const FAILOVER_GIVEN_UP: Duration = Duration::from_secs(6);
 
 /// Six nodes on loopback ports. Dropping it ends them all.
 #[derive(Debug)]
@@ -183,12 +187,20 @@ impl Cluster {
     /// Makes a replica of a primary take its place, while both run; returns which, when all that run know.
     pub fn fail_over(&self, primary: usize) -> usize {
         let replica = self.replica_of(primary).expect("a replica that runs");
+        // Primaries vote on the same one again after twice their patience only.
+        self.set_patience(FORM_MILLIS);
+        let mut accepted: Option<Instant> = None;
         until("a failover", || {
-            // Refused while the replica is not linked, or while one goes on.
-            let _ = self.try_ask(replica, &["CLUSTER", "FAILOVER"]);
+            // Refused while the replica is not linked. Asked again while it goes on, it would begin anew each time, and on
+            // a busy machine never end.
+            if accepted.is_none_or(|at| at.elapsed() > FAILOVER_GIVEN_UP) {
+                let asked = self.try_ask(replica, &["CLUSTER", "FAILOVER"]);
+                accepted = asked.is_ok_and(|answer| answer.trim() == "OK").then(Instant::now);
+            }
             self.is_primary(replica) == Some(true)
         });
         self.until_known_as_primary(replica);
+        self.be_patient_again();
         replica
     }
 
@@ -201,8 +213,12 @@ impl Cluster {
         until("another primary", || self.owner(slot).is_some_and(|owner| owner != primary));
         let owner = self.owner(slot).expect("just seen");
         self.until_known_as_primary(owner);
-        self.set_patience(if self.options.impatient { FORM_MILLIS } else { DOWN_AFTER_MILLIS });
+        self.be_patient_again();
         owner
+    }
+
+    fn be_patient_again(&self) {
+        self.set_patience(if self.options.impatient { FORM_MILLIS } else { DOWN_AFTER_MILLIS });
     }
 
     fn until_known_as_primary(&self, index: usize) {
