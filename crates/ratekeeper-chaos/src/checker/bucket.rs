@@ -31,7 +31,13 @@ pub(super) fn check(history: &History<'_>, burst: u64, findings: &mut Findings) 
     // What is in it at least: a fault may have left it empty, for example a clock that was set back.
     let mut least = bucket.clone();
     let mut losses = history.ends_of_losses().peekable();
+    // A unit that was charged without an answer is missing until the bucket is full again, which may be never.
+    let mut unknown = history.unknown.iter().map(|sent| sent + super::UNKNOWN_MICROS).peekable();
     let mut pass = |least: &mut Bucket, at: u64| {
+        while let Some(charged) = unknown.next_if(|charged| *charged <= at) {
+            least.fill(charged);
+            least.level = least.level.saturating_sub(unit);
+        }
         least.fill(at);
         while losses.next_if(|end| *end <= at).is_some() {
             least.level = 0;

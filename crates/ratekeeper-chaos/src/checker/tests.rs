@@ -145,6 +145,26 @@ fn what_the_failure_policy_admits_is_not_the_stores() {
     assert!(check(&calls, &[]).excess.is_empty());
 }
 
+/// A unit that was charged without an answer stays missing while all that is filled in is spent at once.
+#[test]
+fn a_bucket_that_is_never_full_misses_what_was_charged_without_an_answer() {
+    let end = START + 20 * SECOND;
+    let one_at = |at| admitted("bucket", at, end);
+    let unanswered = Call { origin: Origin::None, ..one_at(START + 20_000) };
+    // Of the eighths of a second, the first is the unanswered call's.
+    let steady = (2..120).map(|eighth| one_at(START + 16_000 + eighth * SECOND / 8));
+    let denied = Call { allowed: false, ..one_at(START + 15 * SECOND) };
+    let calls = |unanswered: Option<Call>| {
+        let burst = window("bucket", START, 16).into_iter();
+        // So that the denial has an admission behind it.
+        let last = [denied.clone(), one_at(START + 16 * SECOND)];
+        burst.chain(unanswered).chain(steady.clone()).chain(last).collect::<Vec<_>>()
+    };
+    assert_eq!(check(&calls(None), &[]).false_denials.len(), 1);
+    let findings = check(&calls(Some(unanswered)), &[]);
+    assert!(findings.false_denials.is_empty(), "{findings:?}");
+}
+
 #[test]
 fn a_denial_with_room_is_found_unless_a_call_may_have_been_charged() {
     for service in ["windows", "log", "bucket"] {
